@@ -1,0 +1,467 @@
+"""The ops of a tile program, and what each form allows.
+
+`traced`: what the user wrote: no layouts, no LDS. `laid_out`: every tile has a layout; conversions and LDS traffic are ops.
+`clustered`: loops are pipelined, ops of marked loops stand in clusters, barriers carry their reasons.
+Tiles and scalars share the elementwise ops. Index arithmetic is i32; element addresses are formed in 64 bits by the backend.
+`verify` checks a program against its form; the meaning of each op is `ir/interp.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilec.errors import InternalError
+from tilec.ir.core import (
+    Block, Effect, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Value,
+    attribute, operand, region, register,
+)
+
+# name -> (number of arguments, result). 'same': the type of the arguments; 'bool': a comparison; the first argument of
+# `where` is a bool. Integer floordiv and mod have Python's floor semantics; shifts are arithmetic for signed types.
+ELEMENTWISE: dict[str, tuple[int, str]] = {
+    "add": (2, "same"), "sub": (2, "same"), "mul": (2, "same"), "div": (2, "same"), "floordiv": (2, "same"), "mod": (2, "same"),
+    "minimum": (2, "same"), "maximum": (2, "same"), "and": (2, "same"), "or": (2, "same"), "xor": (2, "same"),
+    "shl": (2, "same"), "shr": (2, "same"), "fma": (3, "same"),
+    "neg": (1, "same"), "abs": (1, "same"), "not": (1, "same"),
+    "exp2": (1, "same"), "exp": (1, "same"), "log2": (1, "same"), "log": (1, "same"), "sqrt": (1, "same"), "rsqrt": (1, "same"),
+    "reciprocal": (1, "same"), "sin": (1, "same"), "cos": (1, "same"), "floor": (1, "same"), "ceil": (1, "same"),
+    "lt": (2, "bool"), "le": (2, "bool"), "gt": (2, "bool"), "ge": (2, "bool"), "eq": (2, "bool"), "ne": (2, "bool"),
+    "where": (3, "same"),
+}
+REDUCTIONS = ("sum", "max", "min")
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Constant(Op):
+    """A number; as a tile, every element holds it. `value` is a Python int, float or bool."""
+
+    mnemonic: ClassVar[str] = "constant"
+    value: int | float | bool = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Iota(Op):
+    """A tile whose elements hold their own coordinate along `axis`."""
+
+    mnemonic: ClassVar[str] = "iota"
+    axis: int = attribute(0)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class ProgramId(Op):
+    """This workgroup's index along one axis of the program's grid (i32)."""
+
+    mnemonic: ClassVar[str] = "program_id"
+    axis: int = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Dim(Op):
+    """The extent of a tensor or view along an axis (i32)."""
+
+    mnemonic: ClassVar[str] = "dim"
+    tensor: Value = operand()
+    axis: int = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class View(Op):
+    """A window into a tensor: per axis an element offset and an extent, both i32 scalars and both inside the tensor.
+
+    Axes listed in `dropped` have been indexed: they vanish from the view, and where their index is outside the tensor the
+    view is empty (every load gives the fill value, every store is dropped). `axes` lists the kept axes in the view's order,
+    so that a view may also transpose.
+    """
+
+    mnemonic: ClassVar[str] = "view"
+    tensor: Value = operand()
+    offsets: tuple[Value, ...] = operand()
+    extents: tuple[Value, ...] = operand()
+    axes: tuple[int, ...] = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Elementwise(Op):
+    """`function` of ELEMENTWISE applied element by element; all arguments have the result's shape (scalars: a scalar result)."""
+
+    mnemonic: ClassVar[str] = "map"
+    arguments: tuple[Value, ...] = operand()
+    function: str = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Cast(Op):
+    """Conversion to the result's dtype. Floats round to nearest even; float to integer truncates and clamps (NaN gives 0).
+    `saturate`: a finite value beyond the largest finite one of a narrower float becomes that one instead of infinity."""
+
+    mnemonic: ClassVar[str] = "cast"
+    source: Value = operand()
+    saturate: bool = attribute(False)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Broadcast(Op):
+    """Repeats a scalar, or a tile along its axes of size 1, to the result's shape (same rank)."""
+
+    mnemonic: ClassVar[str] = "broadcast"
+    source: Value = operand()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class ExpandDims(Op):
+    """Inserts an axis of size 1 at `axis`."""
+
+    mnemonic: ClassVar[str] = "expand_dims"
+    source: Value = operand()
+    axis: int = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Permute(Op):
+    """Reorders axes: axis i of the result is axis `axes[i]` of the source."""
+
+    mnemonic: ClassVar[str] = "permute"
+    source: Value = operand()
+    axes: tuple[int, ...] = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Reduce(Op):
+    """Combines a tile along `axis`, which vanishes (a 1-D tile gives a scalar). 16-bit floats accumulate in f32.
+    The order of a sum is not specified; max and min ignore NaN unless all elements are NaN."""
+
+    mnemonic: ClassVar[str] = "reduce"
+    source: Value = operand()
+    axis: int = attribute()
+    kind: str = attribute()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Dot(Op):
+    """a (M x K) times b (K x N) plus `accumulator` (M x N, f32, f64 or i32). `scales` holds MX scales, one per operand, or nothing."""
+
+    mnemonic: ClassVar[str] = "dot"
+    a: Value = operand()
+    b: Value = operand()
+    accumulator: Value = operand()
+    scales: tuple[Value, ...] = operand(())
+    instruction: str = attribute("")     # laid_out: the MFMA chosen
+    swapped: bool = attribute(False)     # laid_out: computed as (b^T a^T)^T, so that a lane holds consecutive columns
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Load(Op):
+    """The tile at tile index `indices` of a tensor: element i along axis d has coordinate indices[d] * shape[d] + i.
+    Elements outside the tensor are `fill` (a scalar; zero when None). `inside[d]` says that axis d is known to be within bounds."""
+
+    mnemonic: ClassVar[str] = "load"
+    effect: ClassVar[Effect] = Effect.READ
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+    fill: Value | None = operand(None)
+    inside: tuple[bool, ...] = attribute(())
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Store(Op):
+    """Writes a tile at tile index `indices`; elements outside the tensor are dropped."""
+
+    mnemonic: ClassVar[str] = "store"
+    effect: ClassVar[Effect] = Effect.WRITE
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+    value: Value = operand()
+    inside: tuple[bool, ...] = attribute(())
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class LoadScalar(Op):
+    """One element at element coordinates `indices` (scalars); 0 outside the tensor."""
+
+    mnemonic: ClassVar[str] = "load_scalar"
+    effect: ClassVar[Effect] = Effect.READ
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Gather(Op):
+    """Element by element: reads the tensor at the element coordinates given by one i32 tile per axis; `fill` (or 0) outside."""
+
+    mnemonic: ClassVar[str] = "gather"
+    effect: ClassVar[Effect] = Effect.READ
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+    fill: Value | None = operand(None)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Scatter(Op):
+    """Element by element: writes `value` at the coordinates given by one i32 tile per axis; dropped outside.
+    Where several elements name one place, one of them ends there, which one is not specified."""
+
+    mnemonic: ClassVar[str] = "scatter"
+    effect: ClassVar[Effect] = Effect.WRITE
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+    value: Value = operand()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class AtomicAdd(Op):
+    """Element by element: adds `value` atomically (device scope, relaxed) at the coordinates given by one i32 tile per axis."""
+
+    mnemonic: ClassVar[str] = "atomic_add"
+    effect: ClassVar[Effect] = Effect.ATOMIC
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+    value: Value = operand()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class For(Op):
+    """Counts from `lower` while below `upper` by `step` (i32 scalars, step > 0). The body's parameters are the counter and the
+    carried values, it yields the next carried values; the results are the carried values after the last trip."""
+
+    mnemonic: ClassVar[str] = "for"
+    lower: Value = operand()
+    upper: Value = operand()
+    step: Value = operand()
+    inits: tuple[Value, ...] = operand()
+    body: Block = region()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class If(Op):
+    """Runs one of two blocks by a scalar bool; both yield the results."""
+
+    mnemonic: ClassVar[str] = "if"
+    condition: Value = operand()
+    then: Block = region()
+    otherwise: Block = region()
+
+
+# -- form laid_out and later ----------------------------------------------------------------------------------------------
+
+@register
+@dataclass(frozen=True, eq=False)
+class ConvertLayout(Op):
+    """The same tile in the result's layout, by moving registers within a lane only, or between lanes of a wave."""
+
+    mnemonic: ClassVar[str] = "convert_layout"
+    source: Value = operand()
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Alloc(Op):
+    """A ring of tile buffers in LDS. Buffers whose lives do not overlap may share bytes (`passes/place_lds.py`): `offset` is
+    the first byte once placed, -1 before."""
+
+    mnemonic: ClassVar[str] = "alloc"
+    offset: int = attribute(-1)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class SharedWrite(Op):
+    """Writes a tile to one slot of an LDS ring (`slot`: i32 scalar, None for slot 0). The result is its completion."""
+
+    mnemonic: ClassVar[str] = "shared_write"
+    effect: ClassVar[Effect] = Effect.WRITE
+    buffer: Value = operand()
+    value: Value = operand()
+    slot: Value | None = operand(None)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class SharedRead(Op):
+    """Reads a tile from one slot of an LDS ring. `axes` permutes: axis i of the result is axis `axes[i]` of the buffer."""
+
+    mnemonic: ClassVar[str] = "shared_read"
+    effect: ClassVar[Effect] = Effect.READ
+    buffer: Value = operand()
+    slot: Value | None = operand(None)
+    axes: tuple[int, ...] = attribute(())
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class AsyncCopy(Op):
+    """Copies a tile from a tensor straight to LDS, past the registers. Bounds as for Load with a fill of 0; only axes whose
+    bounds fall on whole copies may lack `inside`. `layout` says which lane copies what. The result is its completion."""
+
+    mnemonic: ClassVar[str] = "async_copy"
+    effect: ClassVar[Effect] = Effect.WRITE
+    tensor: Value = operand()
+    indices: tuple[Value, ...] = operand()
+    buffer: Value = operand()
+    slot: Value | None = operand(None)
+    inside: tuple[bool, ...] = attribute(())
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Barrier(Op):
+    """All waves of the workgroup meet. `after` lists the accesses that must be complete before this wave arrives: tokens of
+    writes that the barrier publishes, and tiles read from buffers that it hands over. `reason`: 'publish', 'hand over', 'phase'."""
+
+    mnemonic: ClassVar[str] = "barrier"
+    effect: ClassVar[Effect] = Effect.BARRIER
+    after: tuple[Value, ...] = operand(())
+    reason: str = attribute("publish")
+
+
+LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barrier)
+
+
+# -- the verifier -----------------------------------------------------------------------------------------------------------
+
+def verify(program: Program) -> None:
+    """Raises InternalError where the program breaks SSA scoping, an op's typing rule, or a rule of its form."""
+    scope = set(program.params)
+    _verify_block(program, program.body, scope)
+    for value in program.grid:
+        _require(value in scope, "a grid extent is not defined at the top level", None)
+
+
+def _verify_block(program: Program, block: Block, scope: set[Value]) -> None:
+    scope.update(block.params)
+    for op in block.ops:
+        for value in op.operands:
+            _require(value in scope, f"{op.mnemonic} reads %{value.name or '?'} before it is defined", op)
+        for inner in op.regions:
+            _verify_block(program, inner, set(scope))
+        _verify_op(program, op)
+        for result in op.results:
+            _require(result not in scope, f"%{result.name} is defined twice", op)
+            scope.add(result)
+    for value in block.yields:
+        _require(value in scope, f"yield of %{value.name or '?'}, which is not defined", None)
+
+
+def _verify_op(program: Program, op: Op) -> None:
+    laid_out = program.form != "traced"
+    _require(laid_out or not isinstance(op, LAID_OUT_ONLY), f"{op.mnemonic} needs form laid_out", op)
+    for result in op.results:
+        if isinstance(result.type, TileType):
+            has_layout = result.type.layout is not None
+            _require(has_layout == laid_out, f"tile %{result.name} {'has a' if has_layout else 'lacks its'} layout in form {program.form}", op)
+            if has_layout:
+                _require(result.type.layout.shape == result.type.shape,
+                         f"layout of %{result.name} covers {result.type.layout.shape}, the tile is {result.type.shape}", op)
+    rule = _RULES.get(type(op))
+    if rule:
+        rule(op)
+
+
+def _require(condition: bool, fault: str, op: Op | None) -> None:
+    if not condition:
+        raise InternalError(f"tile program: {fault}", where=op.where if op else None)
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return value.type.shape if isinstance(value.type, (TileType, SharedType)) else ()
+
+
+def _layout(value: Value) -> object:
+    return value.type.layout if isinstance(value.type, TileType) else None
+
+
+def _elementwise(op: Elementwise) -> None:
+    count, kind = ELEMENTWISE.get(op.function, (0, ""))
+    _require(count == len(op.arguments), f"map {op.function!r} takes {count} arguments, not {len(op.arguments)}", op)
+    data = op.arguments[1:] if op.function == "where" else op.arguments
+    for argument in op.arguments:
+        _require(_shape(argument) == _shape(op.result), f"map {op.function}: shapes differ", op)
+        _require(_layout(argument) == _layout(op.result), f"map {op.function}: layouts differ", op)
+    _require(len({a.type.dtype for a in data}) == 1, f"map {op.function}: dtypes differ", op)
+    if kind == "bool" or op.function == "where":
+        flag = op.result if kind == "bool" else op.arguments[0]
+        _require(flag.type.dtype.name == "bool", f"map {op.function}: needs a bool", op)
+    if kind == "same":
+        _require(op.result.type.dtype == data[0].type.dtype, f"map {op.function}: result dtype differs", op)
+
+
+def _same_layout_and_shape(op: Cast) -> None:
+    _require(_shape(op.source) == _shape(op.result), "cast changes the shape", op)
+    _require(_layout(op.source) == _layout(op.result), "cast changes the layout", op)
+
+
+def _dot(op: Dot) -> None:
+    (m, k), (k2, n) = _shape(op.a), _shape(op.b)
+    _require(k == k2, f"dot contracts {k} with {k2}", op)
+    _require(_shape(op.accumulator) == (m, n) == _shape(op.result), "dot's accumulator has another shape", op)
+    _require(op.accumulator.type == op.result.type, "dot's result and accumulator differ in type", op)
+
+
+def _reduce(op: Reduce) -> None:
+    _require(op.kind in REDUCTIONS, f"reduce {op.kind!r}", op)
+    shape = _shape(op.source)
+    _require(shape[:op.axis] + shape[op.axis + 1:] == _shape(op.result), "reduce gives another shape", op)
+
+
+def _permute(op: Permute) -> None:
+    shape = _shape(op.source)
+    _require(tuple(shape[a] for a in op.axes) == _shape(op.result), "permute gives another shape", op)
+
+
+def _access(op: Load | Store | AsyncCopy) -> None:
+    rank = op.tensor.type.rank
+    tile = op.value if isinstance(op, Store) else op.buffer if isinstance(op, AsyncCopy) else op.result
+    _require(len(op.indices) == rank == len(_shape(tile)), f"{op.mnemonic}: rank differs from the tensor's {rank}", op)
+    _require(tile.type.dtype == op.tensor.type.dtype, f"{op.mnemonic}: dtype differs from the tensor's", op)
+
+
+def _per_element(op: Gather | Scatter | AtomicAdd) -> None:
+    tile = op.result if isinstance(op, Gather) else op.value
+    _require(len(op.indices) == op.tensor.type.rank, f"{op.mnemonic}: one index per axis", op)
+    for index in op.indices:
+        _require(_shape(index) == _shape(tile) and _layout(index) == _layout(tile), f"{op.mnemonic}: an index has another shape or layout", op)
+
+
+def _for(op: For) -> None:
+    counter, *carried = op.body.params
+    _require(isinstance(counter.type, ScalarType), "the loop counter is no scalar", op)
+    _require(len(carried) == len(op.inits) == len(op.body.yields) == len(op.results), "the loop carries unequal lists", op)
+    for values in zip(op.inits, carried, op.body.yields, op.results):
+        _require(len({v.type for v in values}) == 1, f"the loop changes the type of %{values[1].name}", op)
+
+
+def _if(op: If) -> None:
+    for block in op.regions:
+        _require([v.type for v in block.yields] == [r.type for r in op.results], "if yields other types", op)
+
+
+def _token(op: Op) -> None:
+    _require(isinstance(op.result.type, TokenType), f"{op.mnemonic} gives a token", op)
+
+
+_RULES = {
+    Elementwise: _elementwise, Cast: _same_layout_and_shape, Dot: _dot, Reduce: _reduce, Permute: _permute, Load: _access,
+    Store: _access, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element, For: _for, If: _if, SharedWrite: _token,
+    AsyncCopy: _token,
+}
+assert all(isinstance(t, type) for t in (TensorType, *_RULES))
