@@ -1,9 +1,9 @@
 """The one binding to ROCm's own LLVM: AMDGPU assembly text to a relocatable object, and code bytes to instructions.
 
-The library is `librocmllvm.so` of the wheel `rocm-llvm-python`, reached through LLVM-C by ctypes and loaded on first use, so
-that `import tilec` stays fast. Nothing here knows of kernels, and nothing else in tilec knows of LLVM.
-LLVM ends the process on some faults that it meets after a parse error (a `.size` whose label was lost). Text that tilec printed
-is assembled in process; text that a person edited goes through `assemble_isolated`, which pays for a child process.
+The library is `librocmllvm.so` of the wheel `rocm-llvm-python`, reached through LLVM-C by ctypes and loaded on first use,
+so that `import tilec` stays fast. Nothing here knows of kernels, and nothing else in tilec knows of LLVM.
+LLVM ends the process on some faults that it meets after a parse error (a `.size` whose label was lost). Text that tilec
+printed is assembled in process; text that a person edited goes through `assemble_isolated`, in a child process.
 `arch` is a processor ("gfx950") or a target id ("gfx950:xnack-").
 """
 
@@ -28,14 +28,15 @@ from tilec.errors import TilecError
 TRIPLE = b"amdgcn-amd-amdhsa"
 PROCESSORS = ("gfx942", "gfx950")
 CODE_OBJECT_VERSION = 500
-"""Code object v5, as the module flag `amdhsa_code_object_version` spells it; LLVM writes ABI version 3 into the ELF header."""
+"""Code object v5, as the module flag `amdhsa_code_object_version` spells it; the ELF header then has ABI version 3."""
 
 TEXT_END = "tilec.text_end"
-"""Symbol that marks where the given text ends in `.text`. LLVM's module route pads `.text` behind it; the linker cuts there."""
+"""Symbol that marks where the given text ends in `.text`. LLVM pads `.text` behind it; our linker cuts there."""
 
 _ISOLATED_SECONDS = 120
 _DIAGNOSTIC = re.compile(r"<[\w ]+>:(?P<line>\d+)(?::(?P<column>\d+))?: (?P<message>.*)", re.DOTALL)
 _SEVERITY_ERROR = 0
+_RECORD = "tilec-message "
 
 
 class Instruction(NamedTuple):
@@ -48,7 +49,7 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Message:
-    """What the assembler said about a line of the text. `line` and `column` count from 1; 0 where LLVM names no place."""
+    """What the assembler said about a line of the text. `line` and `column` count from 1; 0: LLVM named no place."""
 
     line: int
     column: int
@@ -69,7 +70,7 @@ class AssemblerError(Exception):
 def assemble(text: str, arch: str) -> bytes:
     """A relocatable ELF object. `.text` ends at the symbol TEXT_END and is padded behind it.
 
-    Raises AssemblerError with every fault that LLVM found. A malformed text can end the process: see `assemble_isolated`.
+    Raises AssemblerError with every fault that LLVM found. Malformed text can end the process: see `assemble_isolated`.
     """
     messages: list[Message] = []
     with _EMITTING:
@@ -85,7 +86,7 @@ def assemble_isolated(text: str, arch: str) -> bytes:
     start = "import sys; sys.path.insert(0, sys.argv.pop(1)); import tilec.llvm; tilec.llvm._serve(sys.argv[1])"
     try:
         child = subprocess.run([sys.executable, "-c", start, root, arch], input=text.encode("utf-8", "surrogateescape"),
-                               capture_output=True, timeout=_ISOLATED_SECONDS)
+                               capture_output=True, timeout=_ISOLATED_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         fault = Message(0, 0, f"the assembler did not come to an end within {_ISOLATED_SECONDS} s")
         raise AssemblerError((fault,)) from None
@@ -97,7 +98,7 @@ def assemble_isolated(text: str, arch: str) -> bytes:
             messages.append(Message(*json.loads(line.removeprefix(_RECORD))))
         elif line.strip():
             rest.append(line.strip())
-    if rest or not messages:                        # what LLVM printed itself: its last words, or a fault of its YAML reader
+    if rest or not messages:                        # LLVM printed itself: its last words, or what its YAML reader says
         messages.append(Message(0, 0, "; ".join(rest) or f"the assembler died with status {child.returncode}"))
     raise AssemblerError(tuple(messages))
 
@@ -105,7 +106,7 @@ def assemble_isolated(text: str, arch: str) -> bytes:
 def disassemble(code: bytes, arch: str, address: int = 0) -> list[Instruction]:
     """The instructions of `code`, whose first byte lies at `address`. A dword that decodes to nothing has the text ''.
 
-    About 2 us an instruction. Branch operands are printed as the encoding holds them (dwords from the next instruction).
+    About 3 us an instruction. Branch operands are printed as encoded: dwords from the next instruction.
     """
     library = _library()
     processor, features = _target_id(arch)
@@ -159,7 +160,7 @@ def _emit(text: str, arch: str, report: Callable[[Message], None]) -> bytes:
         library.LLVMSetTarget(module, TRIPLE)
         flag = library.LLVMConstInt(library.LLVMInt32TypeInContext(context), CODE_OBJECT_VERSION, 0)
         name = b"amdhsa_code_object_version"
-        library.LLVMAddModuleFlag(module, _FLAG_WARNING, name, len(name), library.LLVMValueAsMetadata(flag))
+        library.LLVMAddModuleFlag(module, _FLAG_ERROR, name, len(name), library.LLVMValueAsMetadata(flag))
         library.LLVMSetModuleInlineAsm2(module, source, len(source))
         if library.LLVMTargetMachineEmitToMemoryBuffer(machine, module, _OBJECT_FILE, error, output):
             report(Message(0, 0, ctypes.string_at(error).decode("utf-8", "replace")))
@@ -179,10 +180,8 @@ def _message(description: str) -> Message:
     match = _DIAGNOSTIC.match(description)
     if not match:
         return Message(0, 0, description.strip())
-    return Message(int(match["line"]), int(match["column"] or 0), match["message"].split("\n")[0].removeprefix("error: "))
-
-
-_RECORD = "tilec-message "
+    text = match["message"].split("\n")[0].removeprefix("error: ")
+    return Message(int(match["line"]), int(match["column"] or 0), text)
 
 
 def _serve(arch: str) -> None:
@@ -215,13 +214,15 @@ def _target_machine(arch: str) -> int:
     target, error = ctypes.c_void_p(), ctypes.c_void_p()
     library.LLVMGetTargetFromTriple(TRIPLE, target, error)
     processor, features = _target_id(arch)
-    return library.LLVMCreateTargetMachine(target, TRIPLE, processor, features, _OPT_DEFAULT, _RELOC_PIC, _MODEL_DEFAULT)
+    return library.LLVMCreateTargetMachine(target, TRIPLE, processor, features,
+                                           _OPTIMIZE_DEFAULT, _RELOCATION_PIC, _CODE_MODEL_DEFAULT)
 
 
 _EMITTING = threading.Lock()
 """A target machine is shared by all calls for its architecture, and LLVM's are not safe to share between threads."""
 
-_FLAG_WARNING, _OBJECT_FILE, _OPT_DEFAULT, _RELOC_PIC, _MODEL_DEFAULT = 1, 1, 2, 2, 0
+_FLAG_ERROR, _OBJECT_FILE = 0, 1
+_OPTIMIZE_DEFAULT, _RELOCATION_PIC, _CODE_MODEL_DEFAULT = 2, 2, 0
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _OUT = ctypes.POINTER(ctypes.c_void_p)
 _DIAGNOSTIC_HANDLER = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
@@ -257,7 +258,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    # Local and deep binding: another LLVM in the process (torch brings one) must not answer for this one, nor this for it.
+    # Local and deep binding: another LLVM in the process (torch brings one) must not answer for this one, nor the reverse.
     path = _library_path()
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_DEEPBIND)
