@@ -1,14 +1,15 @@
 """Element types: one frozen record each, their twins in numpy, ml_dtypes and torch, and the promotion rule.
 
-`bits` is the size in memory; how many elements share a register follows from it. A float is described by its bit format (sign bit
-first, then `exponent`, then `mantissa` bits), which is all that conversions and the emulator need. Twins are looked up by name when
-asked for: this module never imports torch, and ml_dtypes only if it is installed (else the raw unsigned integer of that size).
+`bits` is the size in memory; how many elements share a register follows from it. A float is described by its bit format
+(sign bit first, then `exponent`, then `mantissa` bits), which is all that conversions and the emulator need. Twins are
+looked up by name when asked for: this module never imports torch, and ml_dtypes only if it is installed (else the raw
+unsigned integer of that size).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from tilec.errors import TilecError
 class DType:
     """One element type.
 
-    `kind` is float, int, uint or bool. `specials` says what the top of a float's range means: `ieee` has infinities and NaNs, `fn`
-    has only NaNs at all ones, `fnuz` has one NaN at negative zero, `finite` has neither, `scale` is e8m0: a bare exponent without
-    sign, mantissa or zero, whose all-ones pattern is NaN.
+    `kind` is float, int, uint or bool. `specials` says what the top of a float's range means: `ieee` has infinities and
+    NaNs, `fn` has only NaNs at all ones, `fnuz` has one NaN at negative zero, `finite` has neither, `scale` is e8m0: a
+    bare exponent without sign, mantissa or zero, whose all-ones pattern is NaN.
     """
 
     name: str
@@ -55,7 +56,8 @@ class DType:
         return self.kind == "int" or (self.is_float and self.specials != "scale")
 
     def bytes_of(self, count: int) -> int:
-        """Bytes that `count` packed elements fill, rounded up to whole bytes (4- and 6-bit elements are packed without gaps)."""
+        """Bytes that `count` packed elements fill, rounded up to whole bytes (4- and 6-bit elements are packed without
+        gaps)."""
         return (count * self.bits + 7) // 8
 
     def dwords_of(self, count: int) -> int:
@@ -78,7 +80,8 @@ class DType:
         return -high, high
 
     def numpy(self) -> np.dtype:
-        """The numpy type of one unpacked element: native, of ml_dtypes, or the unsigned integer of its size (at least 8 bits)."""
+        """The numpy type of one unpacked element: native, of ml_dtypes, or the unsigned integer of its size (at least 8
+        bits)."""
         return _numpy_twin(self)
 
     @property
@@ -114,16 +117,17 @@ DTYPES: dict[str, DType] = {t.name: t for t in (
     i8, i16, i32, i64, u8, u16, u32, u64, bool_)}
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "bool": "bool"}
-_NUMPY |= {f"{kind}{bits}": f"{word}{bits}" for kind, word in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)}
-_ML_DTYPES = {"bf16": "bfloat16", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "fp8_e4m3fnuz": "float8_e4m3fnuz",
-              "fp8_e5m2fnuz": "float8_e5m2fnuz", "fp6_e2m3": "float6_e2m3fn", "fp6_e3m2": "float6_e3m2fn",
-              "fp4_e2m1": "float4_e2m1fn", "e8m0": "float8_e8m0fnu"}
-_TORCH = {name: twin for name, twin in (_NUMPY | _ML_DTYPES).items() if name not in ("fp6_e2m3", "fp6_e3m2", "fp4_e2m1")}
-_TORCH |= {"fp4_e2m1": "float4_e2m1fn_x2"}  # torch stores two in a byte
+_NUMPY |= {f"{word[0]}{bits}": f"{word}{bits}" for word in ("int", "uint") for bits in (8, 16, 32, 64)}
+_ML_DTYPES = {
+    "bf16": "bfloat16", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "fp8_e4m3fnuz": "float8_e4m3fnuz",
+    "fp8_e5m2fnuz": "float8_e5m2fnuz", "fp6_e2m3": "float6_e2m3fn", "fp6_e3m2": "float6_e3m2fn",
+    "fp4_e2m1": "float4_e2m1fn", "e8m0": "float8_e8m0fnu"}
+_TORCH = {name: twin for name, twin in (_NUMPY | _ML_DTYPES).items() if not name.startswith(("fp6", "fp4"))}
+_TORCH |= {"fp4_e2m1": "float4_e2m1fn_x2"}  # torch stores two in a byte and has no 6-bit type
 _BY_TWIN = {twin: DTYPES[name] for table in (_NUMPY, _ML_DTYPES, _TORCH) for name, twin in table.items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _numpy_twin(element: DType) -> np.dtype:
     if element.name in _NUMPY:
         return np.dtype(_NUMPY[element.name])
@@ -135,7 +139,8 @@ def _numpy_twin(element: DType) -> np.dtype:
 
 
 def dtype(value: Any) -> DType:
-    """The element type named by a tilec name ("bf16"), a DType, a numpy or torch dtype, or one of Python's bool, int, float."""
+    """The element type named by a tilec name ("bf16"), a DType, a numpy or torch dtype, or one of Python's bool, int,
+    float."""
     if isinstance(value, DType):
         return value
     if isinstance(value, type) and value in _PYTHON:
@@ -163,17 +168,18 @@ def default_of(value: bool | int | float) -> DType:
         for candidate in (i32, i64, u64):
             if candidate.limits[0] <= value <= candidate.limits[1]:
                 return candidate
-        raise TilecError(f"the integer {value} fits no element type", limit=f"i64 ends at {i64.limits[1]}, u64 at {u64.limits[1]}")
+        raise TilecError(f"the integer {value} fits no element type",
+                         limit=f"i64 ends at {i64.limits[1]}, u64 at {u64.limits[1]}")
     return f32
 
 
 def promote(left: DType | bool | int | float, right: DType | bool | int | float) -> DType:
     """The type of `left op right` for arithmetic, where each side is a DType or a Python number.
 
-    A Python number is weak: it takes the other side's type unless that is of a lower kind (bool < int < float), where it has its
-    default type. Between DTypes: a float wins over integers and bool; the wider of two floats wins, f16 with bf16 is f32; the wider
-    integer wins, and signed with unsigned of at least its size is the next wider signed type. Refused: two different floats of
-    8 bits or fewer (cast one), u64 with a signed type, and arithmetic on e8m0.
+    A Python number is weak: it takes the other side's type unless that is of a lower kind (bool < int < float), where
+    it has its default type. Between DTypes: a float wins over integers and bool; the wider of two floats wins, f16 with
+    bf16 is f32; the wider integer wins, and signed with unsigned of at least its size is the next wider signed type.
+    Refused: two different floats of 8 bits or fewer (cast one), u64 with a signed type, and arithmetic on e8m0.
     """
     if not isinstance(left, DType) and not isinstance(right, DType):
         left, right = default_of(left), default_of(right)
@@ -185,7 +191,8 @@ def promote(left: DType | bool | int | float, right: DType | bool | int | float)
         if _RANK[own.kind] > _RANK[left.kind]:
             return own
         if left.is_integer and not left.limits[0] <= right <= left.limits[1]:
-            raise TilecError(f"the integer {right} does not fit {left}", limit=f"{left} holds {left.limits[0]} to {left.limits[1]}",
+            raise TilecError(f"the integer {right} does not fit {left}",
+                             limit=f"{left} holds {left.limits[0]} to {left.limits[1]}",
                              fix=f"cast the {left} side to a wider type first")
         right = left
     if e8m0 in (left, right):
