@@ -1,7 +1,7 @@
 """The one binding to ROCm's own LLVM: AMDGPU assembly text to a relocatable object, and code bytes to instructions.
 
-The library is `librocmllvm.so` of the wheel `rocm-llvm-python`, reached through LLVM-C by ctypes and loaded on first use,
-so that `import tilec` stays fast. Nothing here knows of kernels, and nothing else in tilec knows of LLVM.
+The library is `librocmllvm.so` of the wheel `rocm-llvm-python`, reached through LLVM-C by ctypes and loaded when used.
+Nothing here knows of kernels, and nothing else in tilec knows of LLVM.
 LLVM ends the process on some faults that it meets after a parse error (a `.size` whose label was lost). Text that tilec
 printed is assembled in process; text that a person edited goes through `assemble_isolated`, in a child process.
 `arch` is a processor ("gfx950") or a target id ("gfx950:xnack-").
@@ -258,7 +258,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    # Local and deep binding: another LLVM in the process (torch brings one) must not answer for this one, nor the reverse.
+    # Local and deep: another LLVM in the process (torch brings one) must not answer for this one, nor the reverse.
     path = _library_path()
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_DEEPBIND)

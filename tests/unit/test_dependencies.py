@@ -7,6 +7,8 @@ backend, emulator) don't know each other.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 ONLY_IN: dict[str, str] = {"hip": "tilec/runtime/hip.py"}
 """third-party package: the one file that may import it."""
 
-LATE = {"networkx", "lark", "hip", "torch", "ml_dtypes", "msgpack", "elftools", "click", "llvmlite"}
+LATE = {"networkx", "lark", "hip", "torch", "ml_dtypes", "click", "llvmlite"}
 """packages that are slow to import or may be missing: imported where used, so that `import tilec` stays fast."""
 
 MAY_IMPORT_EARLY = {"tilec/cli.py": {"click"}}
@@ -107,6 +109,13 @@ def violations(path: str, source: str) -> list[str]:
             if reads or named:
                 found.append(f"{path}:{node.lineno}: only tilec/config.py reads the environment")
     return found
+
+
+def test_importing_tilec_loads_nothing_slow():
+    slow = LATE | {"elftools", "msgpack", "rocm", "tilec.emulator"}
+    probe = f"import sys, tilec; print(sorted({slow} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_imports_go_one_way():
