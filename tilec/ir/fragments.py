@@ -127,5 +127,5 @@ def _check(mfma: Mfma, role: str, tile: dict[str, int], sizes: dict[str, int], w
         if size % (part * over) or part % sizes[name]:
             raise TilecError(
                 f"operand {role} of {mfma.mnemonic}: {size} along {name} can't be shared out",
-                limit=f"an instruction takes {sizes[name]} along {name}, a wave owns parts of {part}, {over} waves share",
+                limit=f"along {name} an instruction takes {sizes[name]}, a wave owns parts of {part}, waves: {over}",
                 fix=f"choose a tile with {name} a multiple of {sizes[name] * over}")
