@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tilec.errors import InternalError
 from tilec.ir.core import (
-    Block, Effect, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Value,
+    Block, Effect, Op, Program, ScalarType, SharedType, TileType, TokenType, Value,
     attribute, operand, region, register,
 )
 
@@ -30,6 +30,13 @@ ELEMENTWISE: dict[str, tuple[int, str]] = {
     "where": (3, "same"),
 }
 REDUCTIONS = ("sum", "max", "min")
+# What a function's data may be, where not any number: its kinds of dtype.
+_INTEGERS, _BITS, _FLOATS, _NUMBERS = ("int", "uint"), ("int", "uint", "bool"), ("float",), ("int", "uint", "float")
+_KINDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("floordiv", "mod", "shl", "shr"), _INTEGERS), **dict.fromkeys(("and", "or", "xor", "not"), _BITS),
+    **dict.fromkeys(("div", "exp2", "exp", "log2", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "floor", "ceil"), _FLOATS),
+    **dict.fromkeys(("eq", "ne", "where"), (*_NUMBERS, "bool")),
+}
 
 
 @register
@@ -72,11 +79,11 @@ class Dim(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class View(Op):
-    """A window into a tensor: per axis an element offset and an extent, both i32 scalars and both inside the tensor.
+    """A window into a tensor: per axis of the tensor an element offset and an extent, both i32 scalars and both inside of it.
 
-    Axes listed in `dropped` have been indexed: they vanish from the view, and where their index is outside the tensor the
-    view is empty (every load gives the fill value, every store is dropped). `axes` lists the kept axes in the view's order,
-    so that a view may also transpose.
+    `axes` lists the kept axes in the view's order, so that a view may also transpose. The others have been indexed (their
+    extent says nothing): they vanish, and where the index is outside the tensor the view is empty (every load gives the
+    fill value, every store is dropped).
     """
 
     mnemonic: ClassVar[str] = "view"
@@ -401,6 +408,7 @@ def _elementwise(op: Elementwise) -> None:
     if kind == "bool" or op.function == "where":
         flag = op.result if kind == "bool" else op.arguments[0]
         _require(flag.type.dtype.name == "bool", f"map {op.function}: needs a bool", op)
+    _require(data[0].type.dtype.kind in _KINDS.get(op.function, _NUMBERS), f"map {op.function} of {data[0].type.dtype}", op)
     if kind == "same":
         _require(op.result.type.dtype == data[0].type.dtype, f"map {op.function}: result dtype differs", op)
 
@@ -421,6 +429,39 @@ def _reduce(op: Reduce) -> None:
     _require(op.kind in REDUCTIONS, f"reduce {op.kind!r}", op)
     shape = _shape(op.source)
     _require(shape[:op.axis] + shape[op.axis + 1:] == _shape(op.result), "reduce gives another shape", op)
+    _require(op.source.type.dtype == op.result.type.dtype, "reduce changes the dtype", op)
+    _require(op.kind != "sum" or op.source.type.dtype.kind != "bool", "reduce sums bools", op)
+
+
+def _view(op: View) -> None:
+    rank = op.tensor.type.rank
+    _require(len(op.offsets) == len(op.extents) == rank, f"view needs {rank} offsets and extents", op)
+    _require(len(set(op.axes)) == len(op.axes) == op.result.type.rank and set(op.axes) <= set(range(rank)),
+             "view keeps other axes than its result has", op)
+    _require(op.tensor.type.dtype == op.result.type.dtype, "view changes the dtype", op)
+
+
+def _broadcast(op: Broadcast) -> None:
+    source, shape = _shape(op.source), _shape(op.result)
+    fits = not source or len(source) == len(shape) and all(a in (1, b) for a, b in zip(source, shape))
+    _require(fits and op.source.type.dtype == op.result.type.dtype, f"broadcast of {op.source.type} to {op.result.type}", op)
+
+
+def _expand_dims(op: ExpandDims) -> None:
+    source = _shape(op.source)
+    _require((*source[:op.axis], 1, *source[op.axis:]) == _shape(op.result), "expand_dims gives another shape", op)
+
+
+def _iota(op: Iota) -> None:
+    _require(0 <= op.axis < len(_shape(op.result)), f"iota along axis {op.axis}", op)
+    _require(op.result.type.dtype.is_integer, "iota counts in integers", op)
+
+
+def _constant(op: Constant) -> None:
+    dtype = op.result.type.dtype
+    if not dtype.is_float:
+        low, high = dtype.limits
+        _require(isinstance(op.value, int) and low <= op.value <= high, f"constant {op.value} is no {dtype}", op)
 
 
 def _permute(op: Permute) -> None:
@@ -433,6 +474,9 @@ def _access(op: Load | Store | AsyncCopy) -> None:
     tile = op.value if isinstance(op, Store) else op.buffer if isinstance(op, AsyncCopy) else op.result
     _require(len(op.indices) == rank == len(_shape(tile)), f"{op.mnemonic}: rank differs from the tensor's {rank}", op)
     _require(tile.type.dtype == op.tensor.type.dtype, f"{op.mnemonic}: dtype differs from the tensor's", op)
+    _require(len(op.inside) in (0, rank), f"{op.mnemonic}: inside names {len(op.inside)} of {rank} axes", op)
+    if isinstance(op, Load) and op.fill is not None:
+        _require(op.fill.type == ScalarType(op.tensor.type.dtype), "load: the fill is no scalar of the tensor's dtype", op)
 
 
 def _per_element(op: Gather | Scatter | AtomicAdd) -> None:
@@ -459,9 +503,15 @@ def _token(op: Op) -> None:
     _require(isinstance(op.result.type, TokenType), f"{op.mnemonic} gives a token", op)
 
 
+def _access_and_token(op: AsyncCopy) -> None:
+    _access(op)
+    _token(op)
+
+
 _RULES = {
-    Elementwise: _elementwise, Cast: _same_layout_and_shape, Dot: _dot, Reduce: _reduce, Permute: _permute, Load: _access,
-    Store: _access, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element, For: _for, If: _if, SharedWrite: _token,
-    AsyncCopy: _token,
+    Constant: _constant, Iota: _iota, View: _view, Elementwise: _elementwise, Cast: _same_layout_and_shape,
+    Broadcast: _broadcast, ExpandDims: _expand_dims, Permute: _permute, Reduce: _reduce, Dot: _dot, Load: _access,
+    Store: _access, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element, For: _for, If: _if,
+    SharedWrite: _token, AsyncCopy: _access_and_token,
 }
-assert all(isinstance(t, type) for t in (TensorType, *_RULES))
+
