@@ -333,7 +333,7 @@ def rows(arch: str) -> dict[str, Row]:
         row = _parse(line)
         if row.on(arch):
             table[row.name] = row
-    for mfma in target(arch).mfma:
+    for mfma in target(arch).mfmas:
         # Destinations over 4 dwords may not overlap A or B, and C is either the same registers or apart (facts: register rules).
         flags = {"early"} if mfma.cd_dwords > 4 else set()
         a, b, cd = Spec("w", mfma.a_dwords), Spec("w", mfma.b_dwords), mfma.cd_dwords
@@ -357,6 +357,15 @@ def writes(instruction: Instruction, arch: str) -> tuple[Operand, ...]:
     return tuple(o for o in instruction.dst if isinstance(o, (Ref, Physical))) + row_of(instruction, arch).implicit_writes
 
 
+def dwords(operand: Physical) -> range:
+    """A hardware operand as numbers, one per dword, distinct over all register files: what passes index by."""
+    start = _FILES[operand.file] + operand.index
+    return range(start, start + operand.size)
+
+
+_FILES = {"s": 0, "vcc": 106, "m0": 124, "exec": 126, "scc": 253, "v": 256, "a": 512}
+
+
 def is_inline(value: int) -> bool:
     """Whether a 32-bit pattern is one of the constants that every VALU and SALU source encodes for free."""
     return -16 <= value <= 64 or value & 0xFFFFFFFF in _INLINE_FLOATS or value & 0xFFFFFFFF >= 0xFFFFFFF0
@@ -365,4 +374,4 @@ def is_inline(value: int) -> bool:
 # 0.5 1.0 2.0 4.0, their negatives, and 1/(2 pi)
 _INLINE_FLOATS = frozenset({0x3F000000, 0xBF000000, 0x3F800000, 0xBF800000, 0x40000000, 0xC0000000, 0x40800000, 0xC0800000, 0x3E22F983})
 
-__all__ = ["Row", "Spec", "Target", "is_inline", "reads", "row_of", "rows", "writes"]
+__all__ = ["Row", "Spec", "Target", "dwords", "is_inline", "reads", "row_of", "rows", "writes"]
