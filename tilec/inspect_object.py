@@ -17,7 +17,7 @@ from tilec.llvm import Instruction
 
 _REGISTER = re.compile(r"(?<![\w.])(?P<file>[vas])(?:(?P<one>\d+)|\[(?P<first>\d+):(?P<last>\d+)\])(?!\w)")
 _COUNTER = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
-_ENCODING = re.compile(r"_e(?:32|64)$")                     # the assembler's spelling of an encoding, not another operation
+_ENCODING = re.compile(r"_e(?:32|64)$")                   # names an encoding, not another operation
 _CROSSBAR = ("ds_permute", "ds_bpermute", "ds_swizzle", "ds_nop")      # use its crossbar, not its memory
 _NONE: Mapping[int, float] = MappingProxyType({})
 _NO_SUCCESSOR = ("s_endpgm", "s_setpc_b64", "s_endpgm_saved")

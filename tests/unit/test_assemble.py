@@ -12,7 +12,7 @@ import msgpack
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.support.clang import compare_with_clang, zig
+from tests.support.clang import clang_code_object, compare_with_clang, zig
 from tilec.backend_amdgcn import assemble as module
 from tilec.backend_amdgcn.assemble import assemble, find_clang
 from tilec.backend_amdgcn.kernel_text import CODE_PADDING_DWORDS, KernelArgument, KernelInfo, kernel_text
@@ -141,6 +141,32 @@ def test_the_code_ends_in_padding_outside_the_symbol():
 def test_a_kernel_may_have_the_name_of_anything(name: str):
     text = kernel_text(dataclasses.replace(PLAIN, name=name), COPY)
     compare_with_clang(text, "gfx950", assemble(text, "gfx950"))
+
+
+SOURCES = ("/home/user/my kernels/gemm.py", "/home/user/helpers.py")
+LINED = "\t.loc\t1 12 5\n\ts_nop 0\n\ts_nop 1\n\t.loc\t2 7\n\ts_nop 2\n\t.loc\t1 13 9\n\ts_endpgm\n"
+
+
+def line_rows(code_object: bytes) -> list[tuple[int, str, int, int]]:
+    dwarf = ELFFile(io.BytesIO(code_object)).get_dwarf_info()
+    (unit,) = dwarf.iter_CUs()
+    program = dwarf.line_program_for_CU(unit)
+    first = 0 if program["version"] >= 5 else 1
+    states = [entry.state for entry in program.get_entries() if entry.state and not entry.state.end_sequence]
+    names = [entry.name.decode().rpartition("/")[2] for entry in program["file_entry"]]
+    return [(state.address, names[state.file - first], state.line, state.column) for state in states]
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_the_line_table_leads_back_to_the_user(arch: str):
+    text = kernel_text(on(arch, PLAIN), LINED, SOURCES)
+    result = assemble(text, arch)
+    compare_with_clang(text, arch, result)
+    elf = ELFFile(io.BytesIO(result))
+    start = elf.get_section_by_name(".dynsym").get_symbol_by_name("copy")[0]["st_value"]
+    assert line_rows(result) == [
+        (start, "gemm.py", 12, 5), (start + 8, "helpers.py", 7, 0), (start + 12, "gemm.py", 13, 9)]
+    assert line_rows(result) == line_rows(clang_code_object(text, arch))
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------

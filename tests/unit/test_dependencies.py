@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "llvm": {"errors", "config"},
     "ir": BASE,
     "emulator": {"errors", "dtypes", "llvm"},
-    "inspect_object": {"errors", "llvm", "emulator"},
+    "inspect_object": {"errors", "llvm"},
     "passes": BASE | {"ir"},
     "backend_amdgcn": BASE | {"ir", "llvm"},
     "compile": COMPILER,

@@ -7,7 +7,7 @@ One module, one kernel. The target line is left out: its spelling differs betwee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 CODE_PADDING_DWORDS = 256
@@ -57,9 +57,14 @@ class KernelInfo:
         return self.accum_offset + self.agprs if self.agprs else self.vgprs
 
 
-def kernel_text(info: KernelInfo, body: str) -> str:
-    """The assembly of a module with this one kernel. `body` is its instructions, labels and comments."""
-    return _symbol(info.name, body) + _descriptor(info) + _metadata(info)
+def kernel_text(info: KernelInfo, body: str, sources: Sequence[str] = ()) -> str:
+    """The assembly of a module with this one kernel. `body` is its instructions, labels and comments.
+
+    With `sources`, paths of the user's files, the object gets a line table: a directive `.loc N LINE COLUMN` in the
+    body says that what follows comes from the N-th of them (from 1).
+    """
+    lines = _line_table(info.name) if sources else ""
+    return _files(sources) + _symbol(info.name, body) + _descriptor(info) + _metadata(info) + lines
 
 
 def _symbol(name: str, body: str) -> str:
@@ -74,6 +79,31 @@ def _symbol(name: str, body: str) -> str:
 \t.size\t{name}, .Lend_{name}-{name}
 \t.p2alignl 6, {_S_NOP:#x}
 \t.fill {CODE_PADDING_DWORDS}, 4, {_S_NOP:#x}
+"""
+
+
+def _files(sources: Sequence[str]) -> str:
+    return "".join(f'\t.file\t{number} "{path}"\n' for number, path in enumerate(sources, 1))
+
+
+def _line_table(name: str) -> str:
+    """DWARF 4: one compile unit that covers the kernel and points to the line program that the assembler writes."""
+    return f"""\
+\t.section\t.debug_abbrev,"",@progbits
+\t.byte\t1, 0x11, 0                     ; abbreviation 1: DW_TAG_compile_unit without children
+\t.byte\t0x10, 0x17, 0x11, 0x01, 0x12, 0x06, 0, 0, 0   ; stmt_list: sec_offset, low_pc: addr, high_pc: data4
+\t.section\t.debug_info,"",@progbits
+\t.long\t.Lunit_end-.Lunit
+.Lunit:
+\t.short\t4
+\t.long\t.debug_abbrev
+\t.byte\t8, 1
+\t.long\t.Lline_table
+\t.quad\t{name}
+\t.long\t.Lend_{name}-{name}
+.Lunit_end:
+\t.section\t.debug_line,"",@progbits
+.Lline_table:
 """
 
 

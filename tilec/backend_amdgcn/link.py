@@ -1,7 +1,7 @@
 """Links one relocatable AMDGPU object into a code object: the ELF shared object that the HSA loader takes.
 
 The result is laid out as `ld.lld -shared` lays it out, section by section at the same addresses, so that the two can be
-compared byte for byte; it has no `.symtab`, `.comment` and debug sections, which nothing loads.
+compared byte for byte. Of what is not loaded, the line table (`.debug_*`) is kept; `.symtab` and `.comment` are not.
 Formats: System V ABI (ELF64, dynamic section, SysV hash), GNU hash, LLVM's AMDGPU guide (notes, relocations).
 """
 
@@ -30,7 +30,8 @@ _PT_LOAD, _PT_DYNAMIC, _PT_NOTE, _PT_PHDR, _PT_GNU_STACK, _PT_GNU_RELRO = 1, 2, 
 _R, _RW, _RX = 4, 6, 5                              # segment flags
 _DT_NULL, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_GNU_HASH = 0, 4, 5, 6, 10, 11, 0x6FFFFEF5
 _STB_LOCAL = 0
-_R_AMDGPU_REL32, _R_AMDGPU_REL64, _R_AMDGPU_REL32_LO, _R_AMDGPU_REL32_HI = 4, 5, 10, 11
+_R_AMDGPU_ABS64, _R_AMDGPU_REL32, _R_AMDGPU_REL64, _R_AMDGPU_ABS32 = 3, 4, 5, 6
+_R_AMDGPU_REL32_LO, _R_AMDGPU_REL32_HI = 10, 11
 _NT_AMDGPU_METADATA = 32
 _SEGMENTS = 8
 
@@ -103,7 +104,8 @@ def link(relocatable: bytes) -> bytes:
     gnu_hash.link = sysv_hash.link = number[id(dynsym)]
 
     _place(out, text, dynamic)
-    home = {index: section for index, section in enumerate(source.sections) if section in (note, rodata, text)}
+    debug = [section for section in source.sections if section.name.startswith(".debug_")]
+    home = {index: section for index, section in enumerate(source.sections) if section in (note, rodata, text, *debug)}
     _relocate(source, home)
     dynsym.data = b"".join([bytes(_SYMBOL.size), *(
         _SYMBOL.pack(name_offsets[symbol.name], symbol.info, symbol.other, number[id(home[symbol.section])],
@@ -111,7 +113,7 @@ def link(relocatable: bytes) -> bytes:
     dynamic.data = b"".join(struct.pack("<QQ", *entry) for entry in (
         (_DT_SYMTAB, dynsym.address), (_DT_SYMENT, _SYMBOL.size), (_DT_STRTAB, dynstr.address), (_DT_STRSZ, len(names)),
         (_DT_GNU_HASH, gnu_hash.address), (_DT_HASH, sysv_hash.address), (_DT_NULL, 0)))
-    return _write(source, out, note, rodata, text, dynamic)
+    return _write(source, out, debug, note, rodata, text, dynamic)
 
 
 def _place(sections: list[_Section], text: _Section, dynamic: _Section) -> None:
@@ -145,18 +147,24 @@ def _relocate(source: _Object, home: dict[int, _Section]) -> None:
                 struct.pack_into("<I", data, offset, distance & 0xFFFFFFFF)
             elif kind == _R_AMDGPU_REL32_HI:
                 struct.pack_into("<I", data, offset, distance >> 32 & 0xFFFFFFFF)
+            elif kind in (_R_AMDGPU_ABS32, _R_AMDGPU_ABS64) and not target.flags & _ALLOC:
+                place = distance + target.address + offset          # debug sections hold the addresses of the file
+                struct.pack_into("<I" if kind == _R_AMDGPU_ABS32 else "<Q", data, offset, place)
             else:
                 raise TilecError(f"relocation type {kind} against {symbol.name!r} is not position independent",
                                  fix="refer to symbols relative to the program counter (@rel32@lo, @rel32@hi)")
         target.data = bytes(data)
 
 
-def _write(source: _Object, out: list[_Section], note: _Section, rodata: _Section, text: _Section,
-           dynamic: _Section) -> bytes:
-    names, name_offsets = _string_table([*(section.name for section in out), ".shstrtab"])
+def _write(source: _Object, out: list[_Section], debug: list[_Section], note: _Section, rodata: _Section,
+           text: _Section, dynamic: _Section) -> bytes:
+    names, name_offsets = _string_table([*(section.name for section in (*out, *debug)), ".shstrtab"])
+    unloaded = [*debug, _Section(".shstrtab", _SHT_STRTAB, 0, 1, names)]
     end = dynamic.offset + len(dynamic.data)
-    listed = [*out, _Section(".shstrtab", _SHT_STRTAB, 0, 1, names, offset=end)]
-    table = _up(end + len(names), 8)
+    for section in unloaded:
+        section.offset, end = end, end + len(section.data)
+    listed = [*out, *unloaded]
+    table = _up(end, 8)
     dynamic_size = len(dynamic.data)
     relro = _up(dynamic.address + dynamic_size, _PAGE) - dynamic.address        # read-only to the end of its page
     front = _HEADER.size, _SEGMENTS * _SEGMENT.size
