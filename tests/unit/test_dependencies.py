@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "ir": BASE,
     "emulator": {"errors", "dtypes", "llvm"},
     "inspect_object": {"errors", "llvm"},
+    "object_report": {"errors", "dtypes", "target", "llvm", "emulator", "inspect_object"},
     "passes": BASE | {"ir"},
     "backend_amdgcn": BASE | {"ir", "llvm"},
     "compile": COMPILER,
@@ -36,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": COMPILER | {"compile", "runtime"},
     # the public names, and the tool at the top
     "__init__": COMPILER | {"compile", "runtime", "frontend"},
-    "cli": COMPILER | {"compile", "runtime", "frontend", "emulator", "inspect_object"},
+    "cli": COMPILER | {"compile", "runtime", "frontend", "emulator", "inspect_object", "object_report"},
 }
 """package or module of tilec: the others that it may import."""
 
