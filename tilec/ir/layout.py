@@ -165,15 +165,7 @@ class Layout:
     def fields(self, part: str, axis: int) -> tuple[Field, ...]:
         """How the bits of a `lane` or `wave` number make up a coordinate, as runs of bits (XOR them where they
         overlap). The digits of `wave_grid` come on top: digit d of wave // 2**len(self.wave) adds d * step."""
-        pairs = [(bit, shift) for bit, basis in enumerate(getattr(self, part))
-                 for shift in range(basis[axis].bit_length()) if basis[axis] >> shift & 1]
-        runs: list[Field] = []
-        for bit, shift in sorted(pairs, key=lambda pair: (pair[1] - pair[0], pair[0])):
-            if runs and runs[-1].bit + runs[-1].width == bit and runs[-1].shift + runs[-1].width == shift:
-                runs[-1] = runs[-1]._replace(width=runs[-1].width + 1)
-            else:
-                runs.append(Field(bit, 1, shift))
-        return tuple(sorted(runs))
+        return bit_fields([basis[axis] for basis in getattr(self, part)])
 
     # ------------------------------------------------------------------------------------------------- new layouts
     def _mapped(self, shape: Iterable[int], change, drop_items: bool = False) -> Layout:
@@ -228,7 +220,7 @@ class Layout:
     def replication(self) -> Replication:
         """One representative of each element. Bits are kept in the order items, lanes, waves; a bit whose basis the
         kept ones generate is redundant, as is a digit whose step is zero."""
-        space = _Span()
+        space = Span()
         item_mask = sum(1 << bit for bit, basis in enumerate(self.item) if not space.add(_pack(basis)))
         lane_mask = sum(1 << bit for bit, basis in enumerate(self.lane) if not space.add(_pack(basis)))
         wave_mask = sum(1 << bit for bit, basis in enumerate(self.wave) if not space.add(_pack(basis)))
@@ -293,7 +285,7 @@ class Layout:
 
 
 # ----------------------------------------------------------------------------------------------------- GF(2) and digits
-class _Span:
+class Span:
     """A subspace over GF(2) of integers as bit vectors."""
 
     def __init__(self) -> None:
@@ -376,6 +368,18 @@ def _pack(basis: Coordinates) -> int:
 
 def _without(values: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return values[:axis] + values[axis + 1:]
+
+
+def bit_fields(masks: Sequence[int]) -> tuple[Field, ...]:
+    """The linear map that XORs masks[i] where bit i of a number is set, as runs of bits to extract, shift and XOR."""
+    pairs = [(bit, shift) for bit, mask in enumerate(masks) for shift in range(mask.bit_length()) if mask >> shift & 1]
+    runs: list[Field] = []
+    for bit, shift in sorted(pairs, key=lambda pair: (pair[1] - pair[0], pair[0])):
+        if runs and runs[-1].bit + runs[-1].width == bit and runs[-1].shift + runs[-1].width == shift:
+            runs[-1] = runs[-1]._replace(width=runs[-1].width + 1)
+        else:
+            runs.append(Field(bit, 1, shift))
+    return tuple(sorted(runs))
 
 
 def ravel(coordinates, shape: Sequence[int]):
