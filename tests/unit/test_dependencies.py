@@ -37,7 +37,9 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": COMPILER | {"compile", "runtime"},
     # the public names, and the tool at the top
     "__init__": COMPILER | {"compile", "runtime", "frontend"},
-    "cli": COMPILER | {"compile", "runtime", "frontend", "emulator", "inspect_object", "object_report"},
+    "cli_values": {"errors", "dtypes"},
+    "cli": COMPILER | {"compile", "runtime", "frontend", "emulator", "inspect_object", "object_report",
+                       "cli_values"},
 }
 """package or module of tilec: the others that it may import."""
 
