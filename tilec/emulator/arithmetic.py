@@ -196,19 +196,20 @@ def _multiply_odd(rounding: int, a: Array, b: Array) -> Array:
 def _fma_nearest(a: Array, b: Array, c: Array) -> Array:
     if a.dtype == np.float64:
         return fma64(a, b, c)
+    product = np.multiply(a, b, dtype=np.float64)  # exact
+    shape = np.broadcast_shapes(product.shape, c.shape)
+    s = np.add(product, c, out=product) if product.shape == shape else product + c
+    result = s.astype(a.dtype)
     if (
         a.dtype == np.float16
     ):  # a 22-bit product plus an 11-bit term: float64 is exact wherever the result is near a tie
-        return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(np.float16)
-    product = a.astype(np.float64) * b.astype(np.float64)
-    wide_c = c.astype(np.float64)
-    s = product + wide_c
-    result = s.astype(np.float32)
+        return result
     # Two roundings differ from one only where the first landed on a tie of the second, or the second was to a denormal.
-    doubtful = (s.view(np.uint64) & np.uint64(0x1FFFFFFF) == np.uint64(0x10000000)) | (np.abs(s) < 2.0**-126)
+    doubtful = s.view(np.uint32)[..., ::2] & np.uint32(0x1FFFFFFF) == np.uint32(0x10000000)  # low dwords
+    doubtful |= (np.abs(result) < F32.smallest_normal) & (s != 0)
     if doubtful.any():
-        product, wide_c = np.broadcast_arrays(product, wide_c)
-        result[doubtful] = sum_to_odd(product[doubtful], wide_c[doubtful]).astype(np.float32)
+        few = [np.broadcast_to(x, shape)[doubtful].astype(np.float64) for x in (a, b, c)]
+        result[doubtful] = sum_to_odd(few[0] * few[1], few[2]).astype(np.float32)
     return result
 
 

@@ -78,8 +78,19 @@ class Format:
             value = np.where(code == self.sign, np.nan, value)
         return value.astype(np.float32)
 
+    @cached_property
+    def _value_pairs(self) -> Array:
+        """Two neighbouring codes at a time, as one uint64 of two float32: halves the look-ups."""
+        pairs = np.arange(1 << 16)
+        both = np.stack(
+            [self.values[(pairs & 0xFF) % len(self.values)], self.values[(pairs >> 8) % len(self.values)]], 1
+        )
+        return np.ascontiguousarray(both).view(np.uint64)[:, 0]
+
     def decode(self, codes: Array) -> Array:
         """float32 values of codes; bits beyond the format must be zero."""
+        if codes.dtype == np.uint8 and codes.shape[-1] % 2 == 0 and codes.flags.c_contiguous:
+            return self._value_pairs[codes.view(np.uint16)].view(np.float32)
         return self.values[codes]
 
     def encode(self, x: Array, *, saturate: bool = False, random: Array | None = None, random_bits: int = 0) -> Array:
@@ -132,6 +143,22 @@ E8M0_VALUES: Array = np.ldexp(1.0, np.arange(256) - 127).astype(np.float64)
 E8M0_VALUES[255] = np.nan
 
 
+def f16_bits_to_f32(widened: Array) -> Array:
+    """float32 of f16 codes that stand in the upper halves of uint32; the argument is overwritten.
+
+    Shifting the exponent into place and multiplying by 2**112 is exact, denormals included; infinities and NaNs are mended.
+    """
+    signed = widened.view(np.int32)
+    signed >>= 3
+    widened &= np.uint32(0x8FFFFFFF)
+    values = widened.view(np.float32)
+    values *= np.float32(2.0**112)
+    if values.size and max(values.max(), -values.min()) >= 65536:
+        special = np.abs(values) >= 65536
+        values[special] = np.where(np.abs(values[special]) == 65536, np.copysign(np.inf, values[special]), np.nan)
+    return values
+
+
 def bf16_to_f32(codes: Array) -> Array:
     """float32 of raw bf16 codes (uint16), every NaN payload kept."""
     return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -147,28 +174,29 @@ def f32_to_bf16(x: Array) -> Array:
     return rounded.astype(np.uint16)
 
 
-def unpack(dwords: Array, bits: int, items: int) -> Array:
-    """Little-endian fields of `bits` in dwords [n, ...] as codes [items, ...]; fields may straddle dwords (fp6)."""
-    if bits == 32:
-        return dwords
+def unpack(dwords: Array, bits: int) -> Array:
+    """The little-endian fields of `bits` (4, 6, 8 or 16) in dwords [n, W, 64], as codes [W, 32 n / bits, 64]."""
+    dtype = np.uint16 if bits == 16 else np.uint8
+    units = dwords.view(dtype).reshape(*dwords.shape, -1).transpose(1, 0, 3, 2)
+    units = np.ascontiguousarray(units).reshape(dwords.shape[1], -1, dwords.shape[2])
     if bits in (8, 16):
-        dtype = np.uint8 if bits == 8 else np.uint16
-        per = 32 // bits
-        bytes_last = np.ascontiguousarray(np.moveaxis(dwords, 0, -1)).view(dtype)
-        return np.moveaxis(bytes_last, -1, 0)[: min(items, per * dwords.shape[0])]
-    codes = np.empty((items, *dwords.shape[1:]), np.uint8)
-    mask = np.uint32((1 << bits) - 1)
-    for item in range(items):
-        dword, shift = divmod(item * bits, 32)
-        field = dwords[dword] >> np.uint32(shift)
-        if shift + bits > 32:
-            field = field | dwords[dword + 1] << np.uint32(32 - shift)
-        codes[item] = field & mask
+        return units
+    codes = np.empty((units.shape[0], units.shape[1] * 8 // bits, units.shape[2]), np.uint8)
+    if bits == 4:
+        np.bitwise_and(units, np.uint8(15), out=codes[:, 0::2])
+        np.right_shift(units, np.uint8(4), out=codes[:, 1::2])
+        return codes
+    first, second, third = (units[:, i::3] for i in range(3))  # four 6-bit fields in three bytes
+    mask = np.uint8(63)
+    codes[:, 0::4] = first & mask
+    codes[:, 1::4] = (first >> np.uint8(6) | second << np.uint8(2)) & mask
+    codes[:, 2::4] = (second >> np.uint8(4) | third << np.uint8(4)) & mask
+    codes[:, 3::4] = third >> np.uint8(2)
     return codes
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """The inverse of unpack: codes [items, ...] to dwords [ceil(items * bits / 32), ...]."""
+    """Codes [items, ...] as little-endian fields of dwords [ceil(items * bits / 32), ...]."""
     items = codes.shape[0]
     dwords = np.zeros(((items * bits + 31) // 32, *codes.shape[1:]), np.uint32)
     for item in range(items):

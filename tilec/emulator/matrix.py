@@ -4,8 +4,8 @@ Layout rule (AMD matrix instruction calculator; facts checked entry by entry in 
 (k group, block, row), of B (k group, block, column), each with k_items consecutive k; D holds groups of 4 rows (1 for f64).
 The 8-bit operands of f8f6f4 come in two halves of 16 k per lane. MFMA ignores EXEC and MODE rounding.
 
-`fast` numerics multiply in BLAS, float32 (float64 for f64). Its distance from `exact` (matrix_exact.py) is bounded by
-`fast_bound`. Integer results are exact in both. NaN payloads are those of the host in `fast`.
+`fast` numerics multiply in BLAS, float32 (float64 for f64), within matrix_exact.distance_bound of `exact`. Integer results are
+exact in both. NaN payloads are those of the host in `fast`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from tilec.emulator import matrix_exact
 from tilec.emulator.arithmetic import F32
-from tilec.emulator.formats import E8M0_VALUES, FORMATS, unpack
+from tilec.emulator.formats import E8M0_VALUES, FORMATS, f16_bits_to_f32, unpack
 from tilec.emulator.mode import Mode
 
 Array = np.ndarray[Any, Any]
@@ -173,23 +173,20 @@ def _is_split(row: MatrixRow, form: str) -> bool:
 
 def _values(dwords: Array, form: str, items: int, architecture: str) -> Array:
     """Operand registers [n, W, 64] to float values [W, items, 64]: float32, exact for every format but f64."""
-    if form == "bf16":
+    if form in ("bf16", "f16"):
         out = np.empty((dwords.shape[1], items // 2, 2, 64), np.uint32)
         by_wave = dwords.transpose(1, 0, 2)
         np.left_shift(by_wave, np.uint32(16), out=out[:, :, 0])
         np.bitwise_and(by_wave, np.uint32(0xFFFF0000), out=out[:, :, 1])
-        return out.view(np.float32).reshape(-1, items, 64)
+        values = out.view(np.float32) if form == "bf16" else f16_bits_to_f32(out)
+        return values.reshape(-1, items, 64)
     if form in ("f32", "xf32"):
         return dwords.transpose(1, 0, 2).view(np.float32)
     if form == "f64":
         pairs = dwords.reshape(items, 2, -1, 64).transpose(2, 0, 3, 1)
         return np.ascontiguousarray(pairs).view(np.float64)[..., 0]
-    codes = unpack(dwords, BITS[form], items).swapaxes(0, 1)
-    if form == "f16":
-        return codes.view(np.float16).astype(np.float32)
-    if form == "i8":
-        return codes.view(np.int8).astype(np.float32)
-    return FORMATS[architecture][form].decode(codes)
+    codes = unpack(dwords, BITS[form])
+    return codes.view(np.int8).astype(np.float32) if form == "i8" else FORMATS[architecture][form].decode(codes)
 
 
 def _operand(row: MatrixRow, dwords: Array, form: str, mode: Mode) -> Array:
@@ -277,15 +274,35 @@ def execute(
             left, right = (_operand_any_order(row, x, form, mode) for x, form in ((a, form_a), (b, form_b)))
             return _fast(row, left, right, c, clamp, mode)
     left, right = _operand(row, a, form_a, mode), _operand(row, b, form_b, mode)
+    scales: list[Array | None] = [None, None]
     if scale_a is not None and scale_b is not None:
         scales = [E8M0_VALUES[s].reshape(-1, row.groups, row.m) for s in (scale_a, scale_b)]
+    if numerics == "exact" and row.cd != "i32":
+        values = _exact(row, (form_a, form_b), left, right, scales, _accumulator(row, c), mode)
+        return _result(row, _clamped(values, mode))
+    if scales[0] is not None and scales[1] is not None:
         values = _scaled(row, left, right, scales[0], scales[1], _accumulator(row, c))
         return _result(row, _clamped(values, mode))
-    if numerics == "fast" or row.cd == "i32":
-        return _fast(row, left, right, c, clamp, mode)
-    accumulator = _accumulator(row, c)
-    values = matrix_exact.accumulate(form_a, left, right, accumulator, mode)
-    return _result(row, _clamped(values, mode))
+    return _fast(row, left, right, c, clamp, mode)
+
+
+def factors(
+    row: MatrixRow, forms: tuple[str, str], left: Array, right: Array, scales: list[Array | None], mode: Mode
+) -> list[matrix_exact.Factor]:
+    """The operands [W, blocks, k, rows] as exact factors, with scales [W, k / 32, rows] spread over k."""
+    result = []
+    for form, values, scale in zip(forms, (left, right), scales, strict=True):
+        spread = None if scale is None else np.repeat(scale, 32, axis=1)[:, None]
+        result.append(matrix_exact.factor(form, values, mode, spread))
+    return result
+
+
+def _exact(
+    row: MatrixRow, forms: tuple[str, str], left: Array, right: Array, scales: list[Array | None], c: Array, mode: Mode
+) -> Array:
+    if row.a in ("f32", "f64"):
+        return matrix_exact.sequential(row.a, left, right, c)
+    return matrix_exact.grouped(row.a, *factors(row, forms, left, right, scales, mode), c)
 
 
 def _negated64(dwords: Array, negate: int) -> Array:
@@ -323,15 +340,3 @@ def _scaled(row: MatrixRow, left: Array, right: Array, scale_a: Array, scale_b: 
     partial *= scale_a[..., :, None]
     partial *= scale_b[..., None, :]
     return (partial.sum(axis=1)[:, None] + c).astype(np.float32)
-
-
-def fast_bound(row: MatrixRow, magnitudes: Array, c: Array) -> Array:
-    """|fast - exact| is at most this, where magnitudes = |A| |B| (float64) per result and c is the accumulator.
-
-    Both sides err by at most one unit of 2**-23 per term relative to the sum of magnitudes: BLAS by rounding each partial sum,
-    the hardware order by truncating each product at 24 bits below the largest; the last terms are roundings to f32.
-    """
-    if row.cd == "i32":
-        return np.zeros_like(magnitudes)
-    unit, tiny = (2.0**-52, 2.0**-1074) if row.cd == "f64" else (2.0**-23, 2.0**-149)
-    return (row.k + 2) * (unit * (magnitudes + np.abs(c)) + tiny)

@@ -273,7 +273,9 @@ def _scaled_rows() -> list[VectorRow]:
                 return pack(np.stack(codes), 6)
 
             def from_six(mode: Mode, x: Array, scale: Array, name: str = name, kind: str = kind) -> Array:
-                return _result_as(kind, FORMATS[mode.architecture][name].decode(unpack(x, 6, 32)) * _scale(scale))
+                return _result_as(
+                    kind, FORMATS[mode.architecture][name].decode(unpack(x, 6)).swapaxes(0, 1) * _scale(scale)
+                )
 
             if kind != "f32":
                 row(f"pk32_{name}_{kind}", "v6u32", f"v32{kind} f32", to_six)
