@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilec.dtypes import DType
 from tilec.errors import InternalError
 from tilec.ir.core import (
     Block, Effect, Op, Program, ScalarType, SharedType, TileType, TokenType, Value,
     attribute, operand, region, register,
 )
+from tilec.ir.layout import Layout
 
 # name -> (number of arguments, result). 'same': the type of the arguments; 'bool': a comparison; the first argument of
 # `where` is a bool. Integer floordiv and mod have Python's floor semantics; shifts are arithmetic for signed types.
@@ -30,13 +32,17 @@ ELEMENTWISE: dict[str, tuple[int, str]] = {
     "where": (3, "same"),
 }
 REDUCTIONS = ("sum", "max", "min")
-# What a function's data may be, where not any number: its kinds of dtype.
 _INTEGERS, _BITS, _FLOATS, _NUMBERS = ("int", "uint"), ("int", "uint", "bool"), ("float",), ("int", "uint", "float")
 _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), _INTEGERS), **dict.fromkeys(("and", "or", "xor", "not"), _BITS),
     **dict.fromkeys(("div", "exp2", "exp", "log2", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "floor", "ceil"), _FLOATS),
     **dict.fromkeys(("eq", "ne", "where"), (*_NUMBERS, "bool")),
 }
+
+
+def accepts(function: str, dtype: DType) -> bool:
+    """Whether the arguments of an elementwise function (of `where`: the last two) may have this dtype."""
+    return dtype.kind in _KINDS.get(function, _NUMBERS)
 
 
 @register
@@ -153,6 +159,7 @@ class Reduce(Op):
     source: Value = operand()
     axis: int = attribute()
     kind: str = attribute()
+    scratch: Value | None = operand(None)     # laid_out: LDS for what waves exchange, where the axis crosses waves
 
 
 @register
@@ -305,7 +312,8 @@ class SharedWrite(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class SharedRead(Op):
-    """Reads a tile from one slot of an LDS ring. `axes` permutes: axis i of the result is axis `axes[i]` of the buffer."""
+    """Reads a tile from one slot of an LDS ring. `axes` permutes: axis i of the result is axis `axes[i]` of the buffer.
+    A second result, if there is one, is the read's completion."""
 
     mnemonic: ClassVar[str] = "shared_read"
     effect: ClassVar[Effect] = Effect.READ
@@ -327,6 +335,7 @@ class AsyncCopy(Op):
     buffer: Value = operand()
     slot: Value | None = operand(None)
     inside: tuple[bool, ...] = attribute(())
+    layout: Layout | None = attribute(None)
 
 
 @register
@@ -408,7 +417,7 @@ def _elementwise(op: Elementwise) -> None:
     if kind == "bool" or op.function == "where":
         flag = op.result if kind == "bool" else op.arguments[0]
         _require(flag.type.dtype.name == "bool", f"map {op.function}: needs a bool", op)
-    _require(data[0].type.dtype.kind in _KINDS.get(op.function, _NUMBERS), f"map {op.function} of {data[0].type.dtype}", op)
+    _require(accepts(op.function, data[0].type.dtype), f"map {op.function} of {data[0].type.dtype}", op)
     if kind == "same":
         _require(op.result.type.dtype == data[0].type.dtype, f"map {op.function}: result dtype differs", op)
 
