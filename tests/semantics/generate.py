@@ -76,6 +76,7 @@ class _Generator:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.kinds = [k for k in KINDS if k not in self.options.without]
+        self.kinds += ["map"] * (4 if "map" in self.kinds else 0)
         self.maps = [m for m in MAP_NAMES if m not in self.options.without]
         self.dtypes = [DTYPES[name] for name in self.options.dtypes]
 
@@ -413,7 +414,9 @@ class _Generator:
 
     def write_results(self) -> None:
         """Stores some of the values, each to an output of its own, where the last tile may stick out."""
-        for source in self.pool[-2:] + self.random.sample(self.pool, min(3, len(self.pool))):
+        used = {operand for op in self.builder.ops for operand in op.operands}
+        unused = [k for k in self.pool if k.value not in used]
+        for source in self.random.sample(unused, min(5, len(unused))) + self.random.sample(self.pool, 2):
             if not source.shape:
                 shape = self.shape(1)
                 source = self.emit(tile.Broadcast, source.value, dtype=source.dtype, shape=shape, low=source.low, high=source.high)

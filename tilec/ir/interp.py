@@ -94,11 +94,10 @@ def first_difference(stages: Mapping[str, Program], arguments: Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Window:
-    """A tensor or a view of one. `array` is None where only the shape is known; `empty`: an indexed axis was outside."""
+    """A tensor or a view of one. `array` is None where only the shape is known and in an empty view."""
 
     array: Any
     extents: tuple[int, ...]
-    empty: bool = False
 
 
 def _argument(parameter: Value, arguments: Mapping[str, Any]) -> Any:
@@ -292,7 +291,7 @@ def _view(w: _Workgroup, op: tile.View) -> Any:
     source = w[op.tensor]
     offsets, extents = [int(v) for v in w.all(op.offsets)], [int(v) for v in w.all(op.extents)]
     index: list[Any] = []
-    empty = source.empty
+    empty = False
     for axis, (offset, extent, size) in enumerate(zip(offsets, extents, source.extents)):
         if axis not in op.axes:
             empty = empty or not 0 <= offset < size
@@ -302,11 +301,11 @@ def _view(w: _Workgroup, op: tile.View) -> Any:
             raise TilecError(f"axis {axis} of a view lies outside its tensor", where=op.where,
                              limit=f"elements {offset} to {offset + extent} of {size}")
         index.append(slice(offset, offset + max(0, extent)))
-    array = None
-    if source.array is not None and not empty:
-        kept = sorted(op.axes)
-        array = source.array[tuple(index)].transpose([kept.index(a) for a in op.axes])
-    return _Window(array, tuple(extents[a] for a in op.axes), empty)
+    if empty:
+        return _Window(None, (0,) * len(op.axes))
+    kept = sorted(op.axes)
+    array = None if source.array is None else source.array[tuple(index)].transpose([kept.index(a) for a in op.axes])
+    return _Window(array, tuple(extents[a] for a in op.axes))
 
 
 def _tile_region(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
@@ -321,7 +320,7 @@ def _tile_region(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[
                                 limit=f"elements {start} to {start + size} of {extent}")
         within.append(slice(start + low, start + high))
         of_tile.append(slice(low, high))
-    if window.empty or any(s.start >= s.stop for s in of_tile):
+    if any(s.start >= s.stop for s in of_tile):
         return None
     return tuple(within), tuple(of_tile)
 
@@ -359,7 +358,7 @@ def _places(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[np.nd
     """Where a per-element access goes: index arrays of the elements inside the tensor, and which elements those are."""
     window: _Window = w[op.tensor]
     indices = [np.broadcast_to(np.asarray(i, np.int64), shape) for i in w.all(op.indices)]
-    inside = np.full(shape, not window.empty)
+    inside = np.full(shape, True)
     for index, extent in zip(indices, window.extents):
         inside &= (index >= 0) & (index < extent)
     return tuple(i[inside] for i in indices), inside
@@ -478,7 +477,8 @@ def _shared_read(w: _Workgroup, op: tile.SharedRead) -> Any:
     if ring.copying[slot] is not None:
         raise InternalError(f"LDS slot {slot} of %{op.buffer.name} is read before a barrier waits for its copy", where=op.where)
     data = ring.data[slot].copy()
-    return data.transpose(op.axes) if op.axes else data
+    data = data.transpose(op.axes) if op.axes else data
+    return (data, _Completion(ring, slot)) if len(op.results) == 2 else data
 
 
 @means(tile.Barrier)

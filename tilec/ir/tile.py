@@ -88,8 +88,7 @@ class View(Op):
     """A window into a tensor: per axis of the tensor an element offset and an extent, both i32 scalars and both inside of it.
 
     `axes` lists the kept axes in the view's order, so that a view may also transpose. The others have been indexed (their
-    extent says nothing): they vanish, and where the index is outside the tensor the view is empty (every load gives the
-    fill value, every store is dropped).
+    extent says nothing): they vanish, and where the index is outside the tensor the view is empty: all its extents are 0.
     """
 
     mnemonic: ClassVar[str] = "view"
