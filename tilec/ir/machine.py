@@ -98,11 +98,15 @@ Operand = Ref | Physical | Immediate | Target
 
 @dataclass(frozen=True)
 class SharedAccess:
-    """What the checkers need to know of an access to LDS: the buffer, and the bytes [first, end) of LDS that it may touch."""
+    """What the checkers need to know of an access to LDS: the buffer, and the bytes [first, end) of LDS that it may touch.
+    In a ring whose slot changes with the loop, `slots` counts the slots in these bytes, and the access is to slot (`slot` + trips
+    of the loop so far) modulo `slots`; None: which slot is known at run time only."""
 
     buffer: str
     first: int
     end: int
+    slots: int = 1
+    slot: int | None = 0
 
 
 @dataclass(frozen=True, eq=False)
