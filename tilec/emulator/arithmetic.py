@@ -93,6 +93,15 @@ def narrow(x: Array, to: Float, rounding: int) -> Array:
     return np.where(np.abs(back) > np.abs(x), np.nextafter(nearest, to.dtype(0)), nearest)
 
 
+def scaled(form: Float, x: Array, n: Array | int, rounding: int = NEAREST) -> Array:
+    """x * 2**n rounded once; n beyond the format's range acts like its end."""
+    n = np.clip(n, -4200, 4200).astype(np.int32) if isinstance(n, np.ndarray) else n
+    if form is F64:
+        return np.ldexp(x, n)
+    limited = np.clip(n, -600, 600)  # keeps float64 exact: a tiny result is still far below half the smallest denormal
+    return narrow(np.ldexp(x.astype(np.float64), limited), form, rounding)
+
+
 def sum_to_odd(a: Array, b: Array) -> Array:
     """a + b in float64 rounded to odd: the last bit is set whenever the sum is inexact."""
     s = a + b

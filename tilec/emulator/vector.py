@@ -6,14 +6,27 @@ MFMA is in matrix.py.
 
 from __future__ import annotations
 
-from tilec.emulator import vector_compare, vector_convert, vector_float, vector_integer
+from tilec.emulator import (
+    vector_compare,
+    vector_convert,
+    vector_division,
+    vector_float,
+    vector_integer,
+    vector_scaled,
+    vector_special,
+)
 from tilec.emulator.mode import Mode
 from tilec.emulator.vector_row import KINDS, Kind, VectorRow
 
 __all__ = ["KINDS", "VECTOR", "Kind", "Mode", "VectorRow"]
 
-VECTOR: dict[str, VectorRow] = {
-    row.name: row
-    for rows in (vector_integer.ROWS, vector_float.ROWS, vector_compare.ROWS, vector_convert.ROWS)
-    for row in rows
-}
+_FILES = (
+    vector_integer,
+    vector_float,
+    vector_division,
+    vector_special,
+    vector_compare,
+    vector_convert,
+    vector_scaled,
+)
+VECTOR: dict[str, VectorRow] = {row.name: row for file in _FILES for row in file.ROWS}

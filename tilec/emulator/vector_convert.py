@@ -1,7 +1,7 @@
-"""Conversion rows: between integers and floats, to and from 16-bit and narrower formats, scaled and stochastic ones.
+"""Conversion rows without a scale: between integers and floats, between float widths, to and from fp8.
 
-Integers saturate and NaN becomes 0. The named narrow formats are those of the mode's architecture. Narrow results overflow to
-infinity or NaN, or to the largest number under FP16_OVFL. A scale is the exponent field of an f32 source: 2**(e - 127).
+Integers saturate and NaN becomes 0. fp8 and bf8 mean the flavours of the mode's architecture. Narrow results overflow to
+infinity or NaN, or to the largest number under FP16_OVFL.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from tilec.emulator.arithmetic import F16, F32, F64, Array, Float, narrow
-from tilec.emulator.formats import BF16, E8M0_VALUES, FORMATS, bf16_to_f32, f32_to_bf16, pack, unpack
+from tilec.emulator.formats import BF16, FORMATS, bf16_to_f32, f32_to_bf16
 from tilec.emulator.formats import F16 as F16_CODES
 from tilec.emulator.mode import NEAREST, TOWARD_ZERO, Mode
-from tilec.emulator.vector_integer import random_step
-from tilec.emulator.vector_row import KINDS, VectorRow
+from tilec.emulator.vector_row import KINDS, RowBuilder, VectorRow
 
 GFX950: dict[str, Any] = {"architectures": ("gfx950",)}
 KEEPS: dict[str, Any] = {"keeps": True}
@@ -134,162 +133,61 @@ def _brain_pair(mode: Mode, a: Array, b: Array) -> Array:
     return result
 
 
-# Narrow formats
-
-
-def _widened(kind: str, x: Array) -> Array:
-    """f32, f16 or raw bf16 sources as float32 (exact)."""
-    return bf16_to_f32(x) if kind.endswith("bf16") else x.astype(np.float32)
-
-
-def _scale(x: Array) -> Array:
-    """The power of two in an f32's exponent field; 255 counts as NaN, like E8M0."""
-    return E8M0_VALUES[x.view(np.uint32) >> np.uint32(23) & np.uint32(0xFF)]
-
+# Narrow formats, shared with vector_scaled.py
 
 _MANTISSA = {"f32": 23, "f16": 10, "bf16": 7}
 
 
-def _narrowed(mode: Mode, name: str, x: Array, source: str, random: Array | None = None) -> Array:
+def narrowed(mode: Mode, name: str, x: Array, source: str, random: Array | None = None) -> Array:
     """Codes of a narrow format; stochastic rounding uses as many top random bits as the source has more mantissa."""
     form = FORMATS[mode.architecture][name]
-    bits = max(_MANTISSA[source] - form.mantissa, 1)
+    bits = _MANTISSA[source] - form.mantissa
     return form.encode(x, saturate=mode.fp16_ovfl, random=random, random_bits=bits)
 
 
-def _result_as(kind: str, x: Array) -> Array:
-    """float32 or float64 values, exact or to be rounded to nearest, as the kind's array."""
-    if kind.endswith("bf16"):
-        return BF16.encode(x)
-    return x.astype(np.float16 if kind.endswith("f16") else np.float32)
+def join_bytes(low: Array, high: Array) -> Array:
+    return low.astype(np.uint16) | high.astype(np.uint16) << np.uint16(8)
+
+
+def split_bytes(codes: Array) -> Array:
+    """The two bytes of uint16 codes on a new first axis."""
+    return np.stack([codes & np.uint16(0xFF), codes >> np.uint16(8)])
+
+
+# fp8
+
+
+def _to_pair(name: str) -> Callable[..., Array]:
+    def function(mode: Mode, a: Array, b: Array) -> Array:
+        return join_bytes(*(narrowed(mode, name, x, "f32") for x in (a, b)))
+
+    return function
+
+
+def _to_one(name: str) -> Callable[..., Array]:
+    return lambda mode, x, random: narrowed(mode, name, x, "f32", random)
+
+
+def _from_pair(name: str) -> Callable[..., Array]:
+    return lambda mode, codes: FORMATS[mode.architecture][name].decode(split_bytes(codes))
+
+
+def _from_one(name: str) -> Callable[..., Array]:
+    return lambda mode, code: FORMATS[mode.architecture][name].decode(code)
 
 
 def _narrow_rows() -> list[VectorRow]:
-    rows: list[VectorRow] = []
-
-    def row(name: str, dst: str, src: str, function: Callable[..., Any], **options: Any) -> None:
-        rows.append(VectorRow(name, tuple(dst.split()), tuple(src.split()), function, **options))
-
+    row = RowBuilder()
     for name in ("fp8", "bf8"):
-
-        def pair(mode: Mode, a: Array, b: Array, name: str = name) -> Array:
-            low, high = (_narrowed(mode, name, x, "f32").astype(np.uint16) for x in (a, b))
-            return low | high << np.uint16(8)
-
-        def stochastic(mode: Mode, x: Array, random: Array, name: str = name) -> Array:
-            return _narrowed(mode, name, x, "f32", random)
-
-        def wide(mode: Mode, code: Array, name: str = name) -> Array:
-            return FORMATS[mode.architecture][name].decode(code)
-
-        def wide_pair(mode: Mode, codes: Array, name: str = name) -> Array:
-            halves = np.stack([codes & np.uint16(0xFF), codes >> np.uint16(8)])
-            return FORMATS[mode.architecture][name].decode(halves)
-
-        row(f"v_cvt_pk_{name}_f32", "u16", "f32 f32", pair, **KEEPS)
-        row(f"v_cvt_sr_{name}_f32", "u8", "f32 u32", stochastic, **KEEPS)
-        row(f"v_cvt_f32_{name}", "f32", "u8", wide)
-        row(f"v_cvt_pk_f32_{name}", "v2f32", "u16", wide_pair)
-    return rows
-
-
-def _scaled_rows() -> list[VectorRow]:
-    rows: list[VectorRow] = []
-
-    def row(name: str, dst: str, src: str, function: Callable[..., Any], keeps: bool = False) -> None:
-        rows.append(
-            VectorRow(f"v_cvt_scalef32_{name}", tuple(dst.split()), tuple(src.split()), function, keeps=keeps, **GFX950)
-        )
-
-    for name in ("fp8", "bf8"):
-        for kind in ("f32", "f16", "bf16"):
-
-            def to_pair(mode: Mode, *sources: Array, name: str = name, kind: str = kind) -> Array:
-                *values, scale = sources
-                low, high = values if kind == "f32" else values[0]
-                codes = (
-                    _narrowed(mode, name, _widened(kind, x) / _scale(scale), kind).astype(np.uint16)
-                    for x in (low, high)
-                )
-                first, second = codes
-                return first | second << np.uint16(8)
-
-            def to_one(mode: Mode, x: Array, random: Array, scale: Array, name: str = name, kind: str = kind) -> Array:
-                return _narrowed(mode, name, _widened(kind, x) / _scale(scale), kind, random)
-
-            def from_pair(mode: Mode, codes: Array, scale: Array, name: str = name, kind: str = kind) -> Array:
-                halves = np.stack([codes & np.uint16(0xFF), codes >> np.uint16(8)])
-                return _result_as(kind, FORMATS[mode.architecture][name].decode(halves) * _scale(scale))
-
-            def from_one(mode: Mode, code: Array, scale: Array, name: str = name, kind: str = kind) -> Array:
-                return _result_as(kind, FORMATS[mode.architecture][name].decode(code) * _scale(scale))
-
-            row(f"pk_{name}_{kind}", "u16", "f32 f32 f32" if kind == "f32" else f"v2{kind} f32", to_pair, keeps=True)
-            row(f"sr_{name}_{kind}", "u8", f"{kind} u32 f32", to_one, keeps=True)
-            row(f"pk_{kind}_{name}", f"v2{kind}", "u16 f32", from_pair)
-            if kind != "bf16":
-                row(f"{kind}_{name}", kind, "u8 f32", from_one, keeps=kind == "f16")
-    for kind in ("f32", "f16", "bf16"):
-
-        def to_fp4(mode: Mode, *sources: Array, kind: str = kind) -> Array:
-            *values, scale = sources
-            low, high = values if kind == "f32" else values[0]
-            first, second = (_narrowed(mode, "fp4", _widened(kind, x) / _scale(scale), kind) for x in (low, high))
-            return first | second << np.uint8(4)
-
-        def to_fp4_random(mode: Mode, x: Array, random: Array, scale: Array, kind: str = kind) -> Array:
-            wide = _widened(kind, x) / _scale(scale)
-            first = _narrowed(mode, "fp4", wide[0], kind, random)
-            second = _narrowed(mode, "fp4", wide[1], kind, random_step(random))
-            return first | second << np.uint8(4)
-
-        def from_fp4(mode: Mode, code: Array, scale: Array, kind: str = kind) -> Array:
-            halves = np.stack([code & np.uint8(15), code >> np.uint8(4)])
-            return _result_as(kind, FORMATS[mode.architecture]["fp4"].decode(halves) * _scale(scale))
-
-        row(f"pk_fp4_{kind}", "u8", "f32 f32 f32" if kind == "f32" else f"v2{kind} f32", to_fp4, keeps=True)
-        row(f"sr_pk_fp4_{kind}", "u8", f"v2{kind} u32 f32", to_fp4_random, keeps=True)
-        row(f"pk_{kind}_fp4", f"v2{kind}", "u8 f32", from_fp4)
-    for name in ("fp6", "bf6"):
-
-        def interleaved(mode: Mode, a: Array, b: Array, scale: Array, name: str = name) -> Array:
-            both = np.stack([a, b], axis=1).reshape(32, *a.shape[1:])
-            return pack(_narrowed(mode, name, both / _scale(scale), "f32"), 6)
-
-        row(f"2xpk16_{name}_f32", "v6u32", "v16f32 v16f32 f32", interleaved)
-        for kind in ("f32", "f16", "bf16"):
-
-            def to_six(mode: Mode, x: Array, scale: Array, name: str = name, kind: str = kind) -> Array:
-                return pack(_narrowed(mode, name, _widened(kind, x) / _scale(scale), kind), 6)
-
-            def to_six_random(
-                mode: Mode, x: Array, random: Array, scale: Array, name: str = name, kind: str = kind
-            ) -> Array:
-                wide = _widened(kind, x) / _scale(scale)
-                codes = []
-                for item in wide:
-                    codes.append(_narrowed(mode, name, item, kind, random))
-                    random = random_step(random)
-                return pack(np.stack(codes), 6)
-
-            def from_six(mode: Mode, x: Array, scale: Array, name: str = name, kind: str = kind) -> Array:
-                return _result_as(
-                    kind, FORMATS[mode.architecture][name].decode(unpack(x, 6)).swapaxes(0, 1) * _scale(scale)
-                )
-
-            if kind != "f32":
-                row(f"pk32_{name}_{kind}", "v6u32", f"v32{kind} f32", to_six)
-            row(f"sr_pk32_{name}_{kind}", "v6u32", f"v32{kind} u32 f32", to_six_random)
-            row(f"pk32_{kind}_{name}", f"v32{kind}", "v6u32 f32", from_six)
-    return rows
+        row(f"v_cvt_pk_{name}_f32", "u16", "f32 f32", _to_pair(name), keeps=True)
+        row(f"v_cvt_sr_{name}_f32", "u8", "f32 u32", _to_one(name), keeps=True)
+        row(f"v_cvt_f32_{name}", "f32", "u8", _from_one(name))
+        row(f"v_cvt_pk_f32_{name}", "v2f32", "u16", _from_pair(name))
+    return row.rows
 
 
 def _plain_rows() -> list[VectorRow]:
-    rows: list[VectorRow] = []
-
-    def row(name: str, dst: str, src: str, function: Callable[..., Any], **options: Any) -> None:
-        rows.append(VectorRow(name, tuple(dst.split()), tuple(src.split()), function, **options))
-
+    row = RowBuilder()
     for form in (F32, F64):
         for kind in ("i32", "u32"):
             row(f"v_cvt_{kind}_{form.name}", kind, form.name, _to_integer(kind, form))
@@ -326,7 +224,7 @@ def _plain_rows() -> list[VectorRow]:
             return codes.view(KINDS[form.name].dtype)
 
         row(f"v_cvt_sr_{form.name}_f32", form.name, "f32 u32", stochastic, **KEEPS, **GFX950)
-    return rows
+    return row.rows
 
 
-ROWS: tuple[VectorRow, ...] = (*_plain_rows(), *_narrow_rows(), *_scaled_rows())
+ROWS: tuple[VectorRow, ...] = (*_plain_rows(), *_narrow_rows())

@@ -73,3 +73,13 @@ class VectorRow:
     modifiers: tuple[str, ...] = ()  # named immediates of the text passed as keywords (bitop3)
     saturate: Callable[..., Any] | None = None  # integer clamp: called in place of `function` when clamp is set
     architectures: tuple[str, ...] = ("gfx942", "gfx950")
+
+
+class RowBuilder:
+    """Collects rows; kinds are given as words: row("v_add_f32", "f32", "f32 f32", function)."""
+
+    def __init__(self) -> None:
+        self.rows: list[VectorRow] = []
+
+    def __call__(self, name: str, dst: str, src: str, function: Callable[..., Any], **options: Any) -> None:
+        self.rows.append(VectorRow(name, tuple(dst.split()), tuple(src.split()), function, **options))
