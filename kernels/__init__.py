@@ -4,8 +4,8 @@ The convention, which the command line relies on. A file holds
 - one or more `@tc.kernel` functions;
 - `defaults() -> dict`: the arguments of a run, by the kernel's argument names: `tc.spec(dtype, shape)` for tensors (the
   caller makes the data), numbers for run-time scalars, and Consts where the kernel's own defaults do not do;
-- `reference(**arguments) -> dict`: numpy arrays for the tensors in (those that the kernel writes too, as they were before
-  the launch), numbers for scalars and Consts. It returns what the tensors that the kernel writes hold afterwards, by name:
-  float64 for floats, integers as they are.
+- `reference(**arguments) -> dict`: numpy arrays for the tensors in (those that the kernel writes too, as they were
+  before the launch), numbers for scalars and Consts. It returns what the tensors that the kernel writes hold
+  afterwards, by name: float64 for floats, integers as they are.
 A file with several kernels has `defaults` and `reference` for each: `defaults_NAME` and `reference_NAME`.
 """

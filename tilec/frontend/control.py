@@ -1,300 +1,50 @@
-"""`tc.range` and `tc.when`: regions of a trace, closed by comparing the caller's names before and after.
+"""`tc.range` and `tc.when`.
 
-A body is traced once. Before it, every cell (Number) that the caller's names reach gets a provisional value: a block
-parameter for a loop, itself for a `when`. After it, a name whose cell changed is *moved*. A moved name that is live (the
-syntax tree says that its old value may be read in the body, or its new one after) becomes a carried value, and its new
-cell stands for the loop's result from then on. Cells that no name moved get back what they held, and their parameters
-become aliases of it. Whatever can't be told apart that way is refused with the fix.
+Each finds its own statement in the syntax tree, refuses what would leave its body early, and opens a region (`regions`)
+whose moved names become the results of a For or an If.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
-import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from tilec import dtypes
 from tilec.errors import Location, TilecError
 from tilec.frontend import source
+from tilec.frontend.regions import Region, close_region, hint, open_region
 from tilec.frontend.source import Source
 from tilec.frontend.tensors import index_value
-from tilec.frontend.tracer import Scope, Tracer, current
+from tilec.frontend.tracer import Tracer, current
 from tilec.frontend.values import Number, Scalar, Tile, operand_of, read
 from tilec.ir.core import Builder, ScalarType, Value
 from tilec.ir.tile import For, If
 
-Path = tuple[Any, ...]  # a local name, then keys into containers
-
-
-# -- the caller's names ---------------------------------------------------------------------------------------------------
-
-def snapshot(frame: FrameType) -> dict[Path, Any]:
-    """What the names of a frame reach: leaves by path. Lists, tuples, dicts and objects of the user's classes are walked as
-    trees, so that a number kept in one is seen to change."""
-    leaves: dict[Path, Any] = {}
-
-    def walk(path: Path, item: Any, above: tuple[int, ...]) -> None:
-        children: Iterator[tuple[Any, Any]] | None = None
-        if isinstance(item, (list, tuple)):
-            children = iter(enumerate(item))
-        elif isinstance(item, dict):
-            children = iter(item.items())
-        elif hasattr(item, "__dict__") and not isinstance(item, _OPAQUE) and _users_own(type(item)):
-            children = iter(vars(item).items())
-        if children is None or id(item) in above or len(above) > 8:
-            leaves[path] = item
-            return
-        leaves[(*path, len)] = len(item) if isinstance(item, (list, tuple, dict)) else 0
-        for key, child in children:
-            walk((*path, key), child, (*above, id(item)))
-
-    for name, item in dict(frame.f_locals).items():
-        walk((name,), item, ())
-    return leaves
-
-
-_OPAQUE = (type, types.ModuleType, types.FunctionType, types.MethodType, Number)
-_LIBRARIES = sys.stdlib_module_names | {"numpy", "torch", "ml_dtypes", "tilec"}
-
-
-def _users_own(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] not in _LIBRARIES or kind in (types.SimpleNamespace,)
-
-
-def spell(path: Path) -> str:
-    return f"`{path[0]}{''.join(f'[{key!r}]' for key in path[1:] if key is not len)}`"
-
-
-def hint(path: Path) -> str:
-    return "_".join(str(key) for key in path)
-
-
-def same(old: Any, new: Any) -> bool:
-    """Whether a leaf that is no Number stayed what it was."""
-    if old is new:
-        return True
-    plain = (bool, int, float, str, bytes, complex, type(None))
-    return type(old) is type(new) and isinstance(old, plain) and (old == new or (old != old and new != new))
-
-
-# -- a region -------------------------------------------------------------------------------------------------------------
-
-@dataclass(eq=False)
-class Region:
-    """An open region: the statement that opened it, where the caller's names stood, and its provisional parameters."""
-
-    tracer: Tracer
-    frame: FrameType
-    source: Source
-    statement: ast.For | ast.With
-    scope: Scope
-    before: dict[Path, Any]
-    params: dict[Number, tuple[Value, Value]]  # cell -> (value before, value in the body)
-
-    @property
-    def kind(self) -> str:
-        return self.scope.kind
-
-    @property
-    def word(self) -> str:
-        return "loop" if self.kind == "loop" else "`when` block"
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A name that the region rebinds from one cell to another."""
-
-    path: Path
-    old: Number
-    new: Number
-
-
-def open_region(tracer: Tracer, kind: str, frame: FrameType, tree: Source, statement: ast.For | ast.With, where: Location) -> Region:
-    before = snapshot(frame)
-    scope = Scope(kind, Builder(), where)
-    params: dict[Number, tuple[Value, Value]] = {}
-    for path, leaf in before.items():
-        if isinstance(leaf, Number) and leaf not in params and tracer.is_readable(leaf._cell):
-            outer = tracer.resolve(leaf._cell)
-            inner = tracer.define(outer.like(name=hint(path)), scope) if kind == "loop" else outer
-            params[leaf] = (outer, inner)
-            leaf._cell = inner
-    tracer.scopes.append(scope)
-    return Region(tracer, frame, tree, statement, scope, before, params)
-
-
-def close_region(region: Region) -> tuple[list[Moved], list[Value]]:
-    """Ends the body: the moved names that become results, and what the body yields for them. Cells hold what they held
-    before; the caller puts the results into the new cells (`Moved.new`)."""
-    after = snapshot(region.frame)
-    tracer = region.tracer
-    moved = _carried(region, after)
-    yields = [tracer.read(m.new._cell) for m in moved]
-    tracer.scopes.pop()
-    for cell, (outer, inner) in region.params.items():
-        cell._cell = outer
-        if inner is not outer and not any(m.old is cell for m in moved):
-            tracer.alias[inner] = outer
-    return moved, yields
-
-
-def _carried(region: Region, after: dict[Path, Any]) -> list[Moved]:
-    own = source.names_bound_by(region.statement.target) if isinstance(region.statement, ast.For) else set()
-    candidates: list[Moved] = []
-    for path in dict.fromkeys([*region.before, *after]):
-        if path[0] in own or path[:1] not in _roots(region.before):
-            continue  # the loop's own counter, or a name that the body makes
-        missing = object()
-        old, new = region.before.get(path, missing), after.get(path, missing)
-        if isinstance(old, Number) and isinstance(new, Number):
-            if old is not new and old in region.params:
-                candidates.append(Moved(path, old, new))
-        elif not same(old, new) and _is_live(region, path[0]):
-            _refuse_change(region, path, old, new, missing)
-    live = [m for m in candidates if _is_live(region, m.path[0])]
-    live += [m for m in candidates if m not in live and _read_otherwise(region, m, live)]
-    _refuse_aliases(region, live, after)
-    result: list[Moved] = []
-    for m in live:
-        if not any(m.old is other.old and m.new is other.new for other in result):
-            result.append(m)
-    for m in result:
-        old, new = region.params[m.old][0].type, m.new._type
-        if old != new:
-            raise TilecError(f"{spell(m.path)} changes its type in the {region.word}", where=_assignment(region, m.path),
-                             limit=f"{m.old._describe()} before, {m.new._describe()} after",
-                             fix=f"keep one type: cast the new value with .to(tc.{m.old.dtype})" if m.old.shape == m.new.shape
-                             else "keep one shape, or use another name in the body")
-    return result
-
-
-def _roots(leaves: dict[Path, Any]) -> set[Path]:
-    return {path[:1] for path in leaves}
-
-
-def _is_live(region: Region, name: str) -> bool:
-    statement = region.statement
-    in_body = region.kind == "loop" and source.reads_first(statement.body, name)
-    return in_body or source.read_after(region.source, statement, name)
-
-
-def _read_otherwise(region: Region, m: Moved, live: list[Moved]) -> bool:
-    """Whether a body reads a cell although the tree shows no live name for it (through a closure, say)."""
-    if region.kind != "loop" or any(other.old is m.old for other in live):
-        return False
-    inner, resolve = region.params[m.old][1], region.tracer.resolve
-    block = region.scope.builder.block()
-    return any(resolve(v) is inner for op in block.walk() for v in (*op.operands, *(y for b in op.regions for y in b.yields)))
-
-
-def _assignment(region: Region, path: Path) -> Location:
-    node = source.last_assignment(region.statement.body, path[0])
-    return region.source.where(node or region.statement)
-
-
-def _refuse_change(region: Region, path: Path, old: Any, new: Any, missing: object) -> NoReturn:
-    where, name = _assignment(region, path), spell(path)
-    if old is missing or new is missing or path[-1] is len:
-        raise TilecError(f"{name} changes its length in the {region.word}", where=where,
-                         limit="a body is traced once, so containers keep their shape",
-                         fix="build the container before, and assign its elements in the body")
-    if isinstance(old, Number) or isinstance(new, Number):
-        def what(x: Any) -> str:
-            return x._describe() if isinstance(x, Number) else f"the Python value {x!r}"
-        fix = f"start it as a run-time value: {path[0]} = tc.scalar({old!r})" if isinstance(old, (int, float)) else \
-            "keep one type, or use another name in the body"
-        raise TilecError(f"{name} changes its type in the {region.word}", where=where, limit=f"{what(old)} before, {what(new)} after", fix=fix)
-    if isinstance(old, (int, float)):
-        raise TilecError(f"the Python number {name} changes in the {region.word}", where=where,
-                         limit=f"a body is traced once: {name} would be {old!r} in the first trip and {new!r} in all others, for ever",
-                         fix=f"make it a run-time value: {path[0]} = tc.scalar({old!r})")
-    raise TilecError(f"{name} is bound to another object in the {region.word}", where=where,
-                     limit="only tiles and run-time scalars can change from trip to trip", fix="use another name in the body")
-
-
-def _refuse_aliases(region: Region, live: list[Moved], after: dict[Path, Any]) -> None:
-    """One cell, several names: fine while they move together. Refused where the program could mean two things."""
-    for m in live:
-        for path, leaf in region.before.items():  # names that shared the old cell, and went elsewhere
-            if leaf is m.old and after.get(path) is not m.new and region.kind == "loop" and _is_live(region, path[0]):
-                raise TilecError(f"{spell(path)} and {spell(m.path)} are two names for one value, and the {region.word} changes "
-                                 f"{spell(m.path)} alone", where=_assignment(region, m.path),
-                                 fix=f"make two values of it before the {region.word}: {path[0]} = +{m.path[0]}")
-        for path, leaf in after.items():  # names that share the new cell, and came from elsewhere
-            if leaf is m.new and path in region.before and region.before[path] is not m.old and _is_live(region, path[0]):
-                raise TilecError(f"{spell(m.path)} becomes another name for {spell(path)} in the {region.word}",
-                                 where=_assignment(region, m.path), fix=f"make a value of its own: {m.path[0]} = +{path[0]}")
-        if m.new in region.params and _held_by_callers(region, m.new):
-            raise TilecError(f"{spell(m.path)} becomes another name for a value of the calling function in the {region.word}",
-                             where=_assignment(region, m.path), fix="make a value of its own with a leading +")
-    for path, leaf in after.items():  # names that the body bound to a cell from before, which has moved on since
-        if isinstance(leaf, Number) and leaf in region.params and region.before.get(path) is not leaf and region.kind == "loop" \
-                and any(m.old is leaf for m in live) and not any(m.path == path for m in live) \
-                and source.read_after(region.source, region.statement, path[0]):
-            raise TilecError(f"{spell(path)} is read after the {region.word}, but bound only inside it", where=_assignment(region, path),
-                             limit=f"the {region.word} may run zero times, then {spell(path)} does not exist",
-                             fix=f"give {spell(path)} a value of the same type before the {region.word}")
-
-
-def _held_by_callers(region: Region, cell: Number) -> bool:
-    frame = region.frame.f_back
-    while frame is not None:
-        if source.is_user_code(frame.f_code) and any(leaf is cell for leaf in snapshot(frame).values()):
-            return True
-        frame = frame.f_back
-    return False
-
-
-# -- finding the statement ------------------------------------------------------------------------------------------------
-
-def _statement(frame: FrameType, word: str, found: Callable[[Source, ast.Call], ast.For | ast.With | None], fix: str) -> tuple[Source, Any, Location]:
-    """The `for` or `with` whose head is the call that the frame makes now."""
-    span = source.span_of(frame)
-    tree = source.source_of(frame.f_code)
-    if tree is None or not tree.by_span.get(span):
-        raise TilecError(f"tc.{word}: the source of {frame.f_code.co_name!r} can't be read",
-                         limit="its syntax tree is needed for checks", fix="put the kernel into a file")
-    for node in tree.nodes(span, ast.Call):
-        if (statement := found(tree, node)) is not None:  # type: ignore[arg-type]
-            return tree, statement, source.locate(tree.file, span)
-    raise TilecError(f"tc.{word} {fix[0]}", fix=fix[1])
-
-
-def _refuse_escapes(tree: Source, statement: ast.For | ast.With, word: str, fixes: dict[str, str]) -> None:
-    for node, kind in source.escapes(statement.body, loop=True):
-        raise TilecError(f"`{kind}` inside tc.{word}", where=tree.where(node),
-                         limit="the body is traced once and must run to its end", fix=fixes[kind])
-
-
-# -- range ----------------------------------------------------------------------------------------------------------------
 
 class Range:
-    """`for k in tc.range(n)`, `tc.range(lo, n)`, `tc.range(lo, n, step)`: a loop of the kernel. The bounds may be run-time
-    scalars, the step is positive. Names that the body changes are carried from trip to trip."""
+    """`for k in tc.range(n)`, `tc.range(lo, n)`, `tc.range(lo, n, step)`: a loop of the kernel.
+
+    The bounds may be run-time scalars, the step is positive. Names that the body changes are carried from trip to trip.
+    """
 
     def __init__(self, *bounds: Any):
-        tracer, frame = current(), source.user_frame()
+        tracer, self._frame = current(), source.user_frame()
+        self._tree, statement, self._where = _statement(self._frame, ast.For)
+        self._statement = statement
+        if not isinstance(statement.target, ast.Name):
+            raise TilecError("tc.range gives one counter", where=self._tree.where(statement.target),
+                             fix="for k in tc.range(n): ...")
+        self._counter_name = statement.target.id
         if not 1 <= len(bounds) <= 3:
             raise TilecError(f"tc.range takes 1 to 3 arguments, not {len(bounds)}")
-        tree, self._for, self._where = _statement(frame, "range", _for_over, (
-            "must be what a `for` statement iterates over", "for k in tc.range(n): ..."))
-        _refuse_escapes(tree, self._for, "range", {
-            "break": "end the loop by its bound, or run the rest under `with tc.when(...)`",
-            "continue": "run the rest of the body under `with tc.when(...)`",
-            "return": "return after the loop", "yield": "a kernel is no generator"})
-        if not isinstance(self._for.target, ast.Name):
-            raise TilecError("tc.range gives one counter", where=tree.where(self._for.target), fix="for k in tc.range(n): ...")
-        lower, upper, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        lower, upper, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         if not isinstance(step, Number) and (not isinstance(step, int) or step < 1):
-            raise TilecError(f"tc.range with step {step!r}", limit="the step is a positive integer", fix="count up, and compute n - 1 - k")
+            raise TilecError(f"tc.range with step {step!r}", limit="the step is a positive integer",
+                             fix="count up, and compute n - 1 - k")
         if any(isinstance(b, Tile) for b in (lower, upper, step)):
             raise TilecError("tc.range over a tile", limit="bounds are integers or run-time scalars")
         self._bounds = [index_value(tracer, operand_of(b, "tc.range")) for b in (lower, upper, step)]
-        self._frame, self._tree = frame, tree
         self._region: Region | None = None
 
     def __iter__(self) -> Range:
@@ -304,10 +54,10 @@ class Range:
         tracer = current()
         if self._region is not None:
             self._close(tracer, self._region)
-            self._frame = self._region = None  # type: ignore[assignment]
+            del self._frame, self._region
             raise StopIteration
-        self._region = open_region(tracer, "loop", self._frame, self._tree, self._for, self._where)
-        self._counter = tracer.define(Value(ScalarType(dtypes.i32), self._for.target.id))
+        self._region = open_region(tracer, "loop", self._frame, self._tree, self._statement, self._where)
+        self._counter = tracer.define(Value(ScalarType(dtypes.i32), self._counter_name))
         return Scalar(self._counter)
 
     def _close(self, tracer: Tracer, region: Region) -> None:
@@ -316,41 +66,33 @@ class Range:
         for m in moved:
             outer, inner = region.params[m.old]
             inits.append(outer)
-            params.append(inner if inner not in params else inner.like())  # an old value that nothing reads, moved twice
+            params.append(inner if inner not in params else inner.like())  # moved twice: nothing reads the old value
         results = tuple(tracer.define(Value(m.new._type, hint(m.path))) for m in moved)
         body = region.scope.builder.block((self._counter, *params), yields)
-        tracer.scopes[-1].builder.emit(For(*self._bounds, tuple(inits), body, results=results, where=self._where))
+        lower, upper, step = self._bounds
+        tracer.add(For(lower=lower, upper=upper, step=step, inits=tuple(inits), body=body, results=results,
+                       where=self._where))
         for m, result in zip(moved, results):
             m.new._cell = result
 
 
-def _for_over(tree: Source, node: ast.Call) -> ast.For | None:
-    parent = tree.parents.get(node)
-    return parent if isinstance(parent, ast.For) and parent.iter is node else None
-
-
-# -- when -----------------------------------------------------------------------------------------------------------------
-
 class When:
-    """`with tc.when(condition):` runs a block where a run-time scalar bool holds. Names that the block changes keep their old
-    value elsewhere."""
+    """`with tc.when(condition):` runs a block where a run-time scalar bool holds; elsewhere, names that the block changes
+    keep their old value."""
 
     def __init__(self, condition: Any):
-        tracer, frame = current(), source.user_frame()
-        tree, self._with, self._where = _statement(frame, "when", _with_over, (
-            "must be the head of a `with` statement", "with tc.when(condition): ..."))
-        _refuse_escapes(tree, self._with, "when", {
-            "break": "end the loop by its bound", "continue": "run the rest of the body under the opposite condition",
-            "return": "return after the block", "yield": "a kernel is no generator"})
+        tracer, self._frame = current(), source.user_frame()
+        self._tree, self._statement, self._where = _statement(self._frame, ast.With)
         item = operand_of(condition, "tc.when")
-        if isinstance(item, Tile) or (item.dtype.kind != "bool" if isinstance(item, Number) else not isinstance(item, bool)):
+        element = item.dtype.kind if isinstance(item, Number) else type(item).__name__
+        if isinstance(item, Tile) or element != "bool":
             raise TilecError(f"tc.when of {item._describe() if isinstance(item, Number) else repr(item)}",
-                             limit="the condition is one bool, the same for the whole workgroup", fix="tc.where chooses by element")
+                             limit="the condition is one bool, the same for the whole workgroup",
+                             fix="tc.where chooses by element" if isinstance(item, Tile) else "compare it: n != 0")
         self._condition = read(item) if isinstance(item, Number) else tracer.constant(item, ScalarType(dtypes.bool_))
-        self._frame, self._tree = frame, tree
 
     def __enter__(self) -> None:
-        self._region = open_region(current(), "when", self._frame, self._tree, self._with, self._where)
+        self._region = open_region(current(), "when", self._frame, self._tree, self._statement, self._where)
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is not None:
@@ -360,13 +102,54 @@ class When:
         results = tuple(tracer.define(Value(m.new._type, hint(m.path))) for m in moved)
         then = region.scope.builder.block((), yields)
         otherwise = Builder().block((), [region.params[m.old][0] for m in moved])
-        tracer.scopes[-1].builder.emit(If(self._condition, then, otherwise, results=results, where=self._where))
+        tracer.add(If(condition=self._condition, then=then, otherwise=otherwise, results=results, where=self._where))
         for m, result in zip(moved, results):
             m.new._cell = result
         del self._frame, self._region
 
 
-def _with_over(tree: Source, node: ast.Call) -> ast.With | None:
-    item = tree.parents.get(node)
-    parent = tree.parents.get(item) if isinstance(item, ast.withitem) else None
-    return parent if isinstance(parent, ast.With) and len(parent.items) == 1 else None
+# -- the statement -----------------------------------------------------------------------------------------------------
+
+_WORDS = {ast.For: "range", ast.With: "when"}
+_HEADS = {
+    ast.For: ("must be what a `for` statement iterates over", "for k in tc.range(n): ..."),
+    ast.With: ("must be the head of a `with` statement", "with tc.when(condition): ..."),
+}
+_INSTEAD = {
+    ("range", "break"): "end the loop by its bound, or run the rest under `with tc.when(...)`",
+    ("range", "continue"): "run the rest of the body under `with tc.when(...)`",
+    ("range", "return"): "return after the loop",
+    ("when", "break"): "end the loop by its bound",
+    ("when", "continue"): "run the rest of the body under the opposite condition",
+    ("when", "return"): "return after the block",
+}
+
+
+def _statement(frame: FrameType, kind: type[ast.For] | type[ast.With]) -> tuple[Source, Any, Location]:
+    """The `for` or `with` whose head is the call that the frame makes now, with the tree and the call's place."""
+    word, span = _WORDS[kind], source.span_of(frame)
+    tree = source.source_of(frame.f_code)
+    if tree is None or not tree.by_span.get(span):
+        raise TilecError(f"tc.{word}: the source of {frame.f_code.co_name!r} can't be read",
+                         limit="its syntax tree is needed for checks", fix="put the kernel into a file")
+    for call in tree.nodes(span, ast.Call):
+        statement = _head_of(tree, call)
+        if isinstance(statement, kind):
+            for node, escape in source.escapes(statement.body, loop=True):
+                raise TilecError(f"`{escape}` inside tc.{word}", where=tree.where(node),
+                                 limit="the body is traced once and must run to its end",
+                                 fix=_INSTEAD.get((word, escape), "a kernel is no generator"))
+            return tree, statement, source.locate(tree.file, span)
+    what, fix = _HEADS[kind]
+    raise TilecError(f"tc.{word} {what}", fix=fix)
+
+
+def _head_of(tree: Source, call: ast.AST) -> ast.AST | None:
+    """The `for` over a call, or the `with` that has it as its only item."""
+    parent = tree.parents.get(call)
+    if isinstance(parent, ast.For) and parent.iter is call:
+        return parent
+    if isinstance(parent, ast.withitem):
+        statement = tree.parents.get(parent)
+        return statement if isinstance(statement, ast.With) and len(statement.items) == 1 else None
+    return None

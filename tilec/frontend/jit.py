@@ -1,7 +1,7 @@
 """`@tc.kernel`: signature, binding of arguments, tracing, compiling, launching.
 
-A parameter is a Tensor, a Const (known when compiled) or a run-time scalar, by its annotation. What specialises an object
-is gathered in one record, `Specialisation`; everything else about the arguments is only seen at launch.
+A parameter is a Tensor, a Const (known when compiled) or a run-time scalar, by its annotation. What specialises an
+object is gathered in one record, `Specialisation`; everything else about the arguments is only seen at launch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilec.runtime import tensors
 from tilec.runtime.tensors import TensorView
 
 DEFAULT_WAVES = 4
-MAX_WAVES = 16      # 1024 threads
+MAX_WAVES = 16  # 1024 threads
 RESERVED = ("arch", "schedule", "waves", "on", "check", "seed", "landing", "verify")
 
 
@@ -62,7 +62,8 @@ class Binding:
 
 
 class Kernel:
-    """A kernel function. Called with tensors it launches where they live: on a GPU, or for CPU memory on the emulator."""
+    """A kernel function. Called with tensors it launches where they live: on a GPU, or for CPU memory on the
+    emulator."""
 
     def __init__(self, function: Callable[..., Any], waves: int = DEFAULT_WAVES):
         self.function, self.name, self.waves = function, function.__name__, _checked_waves(waves, function)
@@ -76,15 +77,23 @@ class Kernel:
 
     # -- schedules
 
-    def schedule(self, *, waves: int | None = None, order: GridOrder | None = None) -> Callable[[Callable[[Any], None]], Schedule]:
+    def schedule(
+        self, *, waves: int | None = None, order: GridOrder | None = None
+    ) -> Callable[[Callable[[Any], None]], Schedule]:
         """Decorator: a custom schedule of this kernel, known by its function's name."""
+
         def decorate(function: Callable[[Any], None]) -> Schedule:
             if function.__name__ in NAMED:
-                raise TilecError(f"a schedule named {function.__name__!r}", where=definition(function),
-                                 limit=f"{', '.join(NAMED)} are tilec's own", fix="give it another name")
+                raise TilecError(
+                    f"a schedule named {function.__name__!r}",
+                    where=definition(function),
+                    limit=f"{', '.join(NAMED)} are tilec's own",
+                    fix="give it another name",
+                )
             built = schedules.build(function, None if waves is None else _checked_waves(waves, function), order)
             self.schedules[built.name] = built
             return built
+
         return decorate
 
     def _schedule(self, given: Schedule | str | None) -> Schedule:
@@ -97,11 +106,14 @@ class Kernel:
     # -- arguments
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], values_needed: bool = True) -> Binding:
-        """The arguments of a call, each checked against its parameter. `values_needed`: run-time scalars must be there."""
+        """The arguments of a call, each checked against its parameter. `values_needed`: run-time scalars must be
+        there."""
         try:
             bound = self.signature.bind_partial(*args, **kwargs)
         except TypeError as error:
-            raise TilecError(f"kernel {self.name}: {error}", limit=f"it takes {', '.join(p.name for p in self.parameters)}") from None
+            raise TilecError(
+                f"kernel {self.name}: {error}", limit=f"it takes {', '.join(p.name for p in self.parameters)}"
+            ) from None
         bound.apply_defaults()
         given = bound.arguments
         values: dict[str, Any] = {}
@@ -127,12 +139,19 @@ class Kernel:
 
     def specialise(self, binding: Binding, arch: str | None, schedule: Schedule | str | None) -> Specialisation:
         plan = self._schedule(schedule)
-        return Specialisation(tuple(binding.types.items()), tuple(binding.consts.items()), arch or config.current().arch, plan,
-                              plan.waves or self.waves)
+        return Specialisation(
+            tuple(binding.types.items()),
+            tuple(binding.consts.items()),
+            arch or config.current().arch,
+            plan,
+            plan.waves or self.waves,
+        )
 
     # -- what users call
 
-    def trace(self, *args: Any, arch: str | None = None, schedule: Schedule | str | None = None, **kwargs: Any) -> Program:
+    def trace(
+        self, *args: Any, arch: str | None = None, schedule: Schedule | str | None = None, **kwargs: Any
+    ) -> Program:
         """The traced program for these arguments (tensors, or `tc.spec(...)` in their place)."""
         return self._trace(self.specialise(self.bind(args, kwargs, values_needed=False), arch, schedule))
 
@@ -141,26 +160,36 @@ class Kernel:
 
 
 def kernel(function: Callable[..., Any] | None = None, *, waves: int = DEFAULT_WAVES) -> Any:
-    """Decorator: `@tc.kernel` or `@tc.kernel(waves=8)`. `waves` is the size of a workgroup unless the schedule says otherwise."""
+    """Decorator: `@tc.kernel` or `@tc.kernel(waves=8)`. `waves` is the size of a workgroup unless the schedule says
+    otherwise."""
     if function is None:
         return lambda f: Kernel(f, waves)
     return Kernel(function, waves)
 
 
-# -- the signature --------------------------------------------------------------------------------------------------------
+# -- the signature -----------------------------------------------------------------------------------------------------
+
 
 def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError as error:
-        raise TilecError(f"kernel {function.__name__}: {error} in its annotations", where=definition(function)) from None
+        raise TilecError(
+            f"kernel {function.__name__}: {error} in its annotations", where=definition(function)
+        ) from None
     found = []
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            raise TilecError(f"kernel {function.__name__} takes *{p.name}", where=definition(function), fix="name each argument")
+            raise TilecError(
+                f"kernel {function.__name__} takes *{p.name}", where=definition(function), fix="name each argument"
+            )
         if p.name in RESERVED:
-            raise TilecError(f"a kernel argument named {p.name!r}", where=parameter(function, p.name),
-                             limit=f"{', '.join(RESERVED)} are options of the launch", fix="choose another name")
+            raise TilecError(
+                f"a kernel argument named {p.name!r}",
+                where=parameter(function, p.name),
+                limit=f"{', '.join(RESERVED)} are options of the launch",
+                fix="choose another name",
+            )
         found.append(_parameter(function, p.name, p.annotation))
     return tuple(found)
 
@@ -171,16 +200,27 @@ def _parameter(function: Callable[..., Any], name: str, annotation: Any) -> Para
     if annotation is Const:
         return Parameter(name, "const")
     if annotation is inspect.Parameter.empty:
-        raise TilecError(f"argument {name!r} has no annotation", where=parameter(function, name),
-                         fix="annotate it: tc.Tensor, tc.Const, or tc.i32, tc.f32, ... for a run-time scalar")
+        raise TilecError(
+            f"argument {name!r} has no annotation",
+            where=parameter(function, name),
+            fix="annotate it: tc.Tensor, tc.Const, or tc.i32, tc.f32, ... for a run-time scalar",
+        )
     try:
         element = dtypes.dtype(annotation)
     except TilecError:
-        raise TilecError(f"argument {name!r} is annotated {annotation!r}", where=parameter(function, name),
-                         limit="arguments are tc.Tensor, tc.Const or run-time scalars", fix="tc.i32, tc.f32, ..., int, float or bool for a scalar") from None
+        raise TilecError(
+            f"argument {name!r} is annotated {annotation!r}",
+            where=parameter(function, name),
+            limit="arguments are tc.Tensor, tc.Const or run-time scalars",
+            fix="tc.i32, tc.f32, ..., int, float or bool for a scalar",
+        ) from None
     if element.bits not in (32, 64) and element.kind != "bool":
-        raise TilecError(f"a run-time scalar argument of {element}", where=parameter(function, name),
-                         limit="scalar arguments are bool or have 32 or 64 bits", fix=f"pass it as {'tc.f32' if element.is_float else 'tc.i32'} and cast it")
+        raise TilecError(
+            f"a run-time scalar argument of {element}",
+            where=parameter(function, name),
+            limit="scalar arguments are bool or have 32 or 64 bits",
+            fix=f"pass it as {'tc.f32' if element.is_float else 'tc.i32'} and cast it",
+        )
     return Parameter(name, "scalar", element)
 
 
@@ -191,7 +231,11 @@ def _element(p: Parameter) -> DType:
 
 def _checked_waves(waves: int, function: Callable[..., Any]) -> int:
     if not isinstance(waves, int) or not 1 <= waves <= MAX_WAVES:
-        raise TilecError(f"{function.__name__} with waves={waves!r}", where=definition(function), limit=f"a workgroup has 1 to {MAX_WAVES} waves")
+        raise TilecError(
+            f"{function.__name__} with waves={waves!r}",
+            where=definition(function),
+            limit=f"a workgroup has 1 to {MAX_WAVES} waves",
+        )
     return waves
 
 
@@ -211,7 +255,10 @@ def _const_argument(item: Any, label: str) -> Any:
     try:
         hash(item)
     except TypeError:
-        raise TilecError(f"{label} is a {type(item).__name__}, which can't be hashed", limit="Const arguments tell objects apart",
-                         fix="pass a tuple instead of a list") from None
+        raise TilecError(
+            f"{label} is a {type(item).__name__}, which can't be hashed",
+            limit="Const arguments tell objects apart",
+            fix="pass a tuple instead of a list",
+        ) from None
     number = python_number(item)
     return item if number is None else number

@@ -12,18 +12,52 @@ from tilec.frontend.control import When as when
 from tilec.frontend.tensors import scalar_index, tile_shape
 from tilec.frontend.tracer import Tracer, current, fit
 from tilec.frontend.values import (
-    Number, Scalar, Tile, arithmetic, broadcast, choose, materialise, operand_of, python_number, read, unary,
+    Number,
+    Scalar,
+    Tile,
+    arithmetic,
+    broadcast,
+    choose,
+    materialise,
+    operand_of,
+    python_number,
+    read,
+    unary,
 )
 from tilec.ir.core import Op, ScalarType, Value
 from tilec.ir.tile import Cast, Constant, Dim, Dot, Elementwise, Iota, ProgramId, View
 
 __all__ = [
-    "abs", "cdiv", "ceil", "cos", "dot", "exp", "exp2", "floor", "fma", "full", "iota", "log", "log2", "maximum", "minimum",
-    "program_id", "range", "reciprocal", "rsqrt", "scalar", "sin", "sqrt", "when", "where", "zeros",
+    "abs",
+    "cdiv",
+    "ceil",
+    "cos",
+    "dot",
+    "exp",
+    "exp2",
+    "floor",
+    "fma",
+    "full",
+    "iota",
+    "log",
+    "log2",
+    "maximum",
+    "minimum",
+    "program_id",
+    "range",
+    "reciprocal",
+    "rsqrt",
+    "scalar",
+    "sin",
+    "sqrt",
+    "when",
+    "where",
+    "zeros",
 ]
 
 
-# -- making numbers -------------------------------------------------------------------------------------------------------
+# -- making numbers ----------------------------------------------------------------------------------------------------
+
 
 def zeros(*shape: Any, dtype: Any = dtypes.f32) -> Tile:
     """A tile of zeros: `zeros(M, N)` or `zeros((M, N))`."""
@@ -31,14 +65,20 @@ def zeros(*shape: Any, dtype: Any = dtypes.f32) -> Tile:
 
 
 def full(shape: Any, value: Any, dtype: Any = None) -> Tile:
-    """A tile whose elements all are `value` (a Python number or a run-time scalar). The default element type is the value's
-    own: i32 or f32 for a Python number."""
+    """A tile whose elements all are `value` (a Python number or a run-time scalar). The default element type is the
+    value's own: i32 or f32 for a Python number."""
     tracer = current()
     sizes = tile_shape(_flat((shape,)), None, "full")
     item = operand_of(value, "full")
     if isinstance(item, Tile):
         raise TilecError("full takes one number, not a tile")
-    element = dtypes.dtype(dtype) if dtype is not None else item.dtype if isinstance(item, Number) else dtypes.default_of(item)
+    element = (
+        dtypes.dtype(dtype)
+        if dtype is not None
+        else item.dtype
+        if isinstance(item, Number)
+        else dtypes.default_of(item)
+    )
     type = tracer.tile_type(sizes, element)
     if not isinstance(item, Number):
         return Tile(tracer.emit(Constant, type, named=True, value=fit(item, element)))
@@ -53,7 +93,7 @@ def iota(*shape: Any, axis: int = 0, dtype: Any = dtypes.i32) -> Tile:
     if not element.is_integer:
         raise TilecError(f"iota of {element}", limit="coordinates are integers", fix=f"iota(...).to(tc.{element})")
     if not 0 <= axis < len(sizes):
-        raise TilecError(f"iota along axis {axis} of a tile of {len(sizes)} axes")
+        raise TilecError(f"iota along axis {axis} of a tile of rank {len(sizes)}")
     return Tile(tracer.emit(Iota, tracer.tile_type(sizes, element), named=True, axis=axis))
 
 
@@ -73,7 +113,8 @@ def _flat(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
 
 
-# -- functions ------------------------------------------------------------------------------------------------------------
+# -- functions ---------------------------------------------------------------------------------------------------------
+
 
 def where(condition: Any, left: Any, right: Any) -> Any:
     """Element by element: `left` where the condition holds, else `right`."""
@@ -95,6 +136,7 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return arithmetic("fma", a, b, c)
 
 
+# fmt: off
 def abs(x: Any) -> Any: return unary("abs", x)
 def exp(x: Any) -> Any: return unary("exp", x)
 def exp2(x: Any) -> Any: return unary("exp2", x)
@@ -107,6 +149,7 @@ def sin(x: Any) -> Any: return unary("sin", x)
 def cos(x: Any) -> Any: return unary("cos", x)
 def floor(x: Any) -> Any: return unary("floor", x)
 def ceil(x: Any) -> Any: return unary("ceil", x)
+# fmt: on
 
 
 def cdiv(n: Any, size: Any) -> Any:
@@ -116,14 +159,14 @@ def cdiv(n: Any, size: Any) -> Any:
     return (n - 1) // size + 1
 
 
-# -- dot ------------------------------------------------------------------------------------------------------------------
+# -- dot ---------------------------------------------------------------------------------------------------------------
 
 _ACCUMULATES = {"f64": dtypes.f64, "f32": dtypes.f32, "f16": dtypes.f32, "bf16": dtypes.f32, "i8": dtypes.i32}
 
 
 def dot(a: Tile, b: Tile, accumulator: Tile | None = None) -> Tile:
-    """a (M x K) times b (K x N) plus the accumulator (M x N; default zero). f16, bf16 and f32 accumulate in f32, f64 in f64,
-    i8 in i32."""
+    """a (M x K) times b (K x N) plus the accumulator (M x N; default zero). f16, bf16 and f32 accumulate in f32, f64 in
+    f64, i8 in i32."""
     tracer = current()
     for operand, side in ((a, "left"), (b, "right")):
         if not isinstance(operand, Tile) or len(operand.shape) != 2:
@@ -132,24 +175,37 @@ def dot(a: Tile, b: Tile, accumulator: Tile | None = None) -> Tile:
     if a.dtype != b.dtype:
         raise TilecError(f"dot of {a.dtype} with {b.dtype}", fix="cast one of them so that both have one element type")
     if a.dtype.name not in _ACCUMULATES:
-        raise TilecError(f"dot of {a.dtype}", limit=f"dot multiplies {', '.join(_ACCUMULATES)}", fix="cast the operands")
+        raise TilecError(
+            f"dot of {a.dtype}", limit=f"dot multiplies {', '.join(_ACCUMULATES)}", fix="cast the operands"
+        )
     (m, k), (k2, n) = a.shape, b.shape
     if k != k2:
-        fix = "transpose the right operand: b.T" if k == n else "the left operand's columns are the right operand's rows"
-        raise TilecError(f"dot of [{m}, {k}] with [{k2}, {n}]", limit=f"the contracted axis is {k} on the left, {k2} on the right", fix=fix)
+        fix = (
+            "transpose the right operand: b.T" if k == n else "the left operand's columns are the right operand's rows"
+        )
+        raise TilecError(
+            f"dot of [{m}, {k}] with [{k2}, {n}]",
+            limit=f"the contracted axis is {k} on the left, {k2} on the right",
+            fix=fix,
+        )
     element = _ACCUMULATES[a.dtype.name]
     if accumulator is None:
         accumulator_value = tracer.constant(0, tracer.tile_type((m, n), element))
     elif not isinstance(accumulator, Tile) or accumulator.shape != (m, n) or accumulator.dtype != element:
         given = accumulator._describe() if isinstance(accumulator, Number) else f"a {type(accumulator).__name__}"
-        raise TilecError(f"dot: the accumulator is {given}", limit=f"{a.dtype}[{m}, {k}] times {b.dtype}[{k}, {n}] adds to {element}[{m}, {n}]",
-                         fix=f"start it as tc.zeros({m}, {n}, dtype=tc.{element})")
+        raise TilecError(
+            f"dot: the accumulator is {given}",
+            limit=f"{a.dtype}[{m}, {k}] times {b.dtype}[{k}, {n}] adds to {element}[{m}, {n}]",
+            fix=f"start it as tc.zeros({m}, {n}, dtype=tc.{element})",
+        )
     else:
         accumulator_value = read(accumulator)
-    return Tile(tracer.emit(Dot, accumulator_value.type, named=True, a=read(a), b=read(b), accumulator=accumulator_value))
+    return Tile(
+        tracer.emit(Dot, accumulator_value.type, named=True, a=read(a), b=read(b), accumulator=accumulator_value)
+    )
 
 
-# -- the grid -------------------------------------------------------------------------------------------------------------
+# -- the grid ----------------------------------------------------------------------------------------------------------
 
 HOST_OPS = (Constant, Elementwise, Cast, View, Dim)  # what the host can evaluate from the arguments
 
@@ -160,7 +216,7 @@ def program_id(grid: Any) -> Any:
     tracer = current()
     extents = grid if isinstance(grid, (tuple, list)) else (grid,)
     if not 1 <= len(extents) <= 5:
-        raise TilecError(f"a grid of {len(extents)} axes", limit="grids have 1 to 5 axes")
+        raise TilecError(f"a grid of rank {len(extents)}", limit="grids have 1 to 5 axes")
     if len(tracer.scopes) > 1:
         raise TilecError(f"program_id inside a {tracer.scopes[-1].kind}", fix="call it at the top of the kernel")
     values = tuple(tracer.resolve(scalar_index(tracer, extent)) for extent in extents)
@@ -175,8 +231,11 @@ def program_id(grid: Any) -> Any:
         names = names if len(names) == len(values) else ("",) * len(values)
         tracer.program_ids = tuple(_program_id(tracer, axis, name) for axis, name in enumerate(names))
     elif [_expression(v, defined) for v in values] != [_expression(v, defined) for v in tracer.grid]:
-        raise TilecError("program_id with another grid than before", limit=f"the grid was given at line {tracer.grid_where.line}"
-                         if tracer.grid_where else "", fix="give the whole grid once: m, n = tc.program_id(Ct.grid)")
+        raise TilecError(
+            "program_id with another grid than before",
+            limit=f"the grid was given at line {tracer.grid_where.line}" if tracer.grid_where else "",
+            fix="give the whole grid once: m, n = tc.program_id(Ct.grid)",
+        )
     ids = tuple(Scalar(value) for value in tracer.program_ids)
     return ids if isinstance(grid, (tuple, list)) else ids[0]
 
@@ -190,7 +249,11 @@ def _program_id(tracer: Tracer, axis: int, name: str) -> Value:
 def _expression(value: Value, defined: dict[Value, Op]) -> Any:
     """A value as the tree of operations that make it, for comparing."""
     op = defined.get(value)
-    return value if op is None else (type(op), *op.attributes.values(), value.type, *(_expression(v, defined) for v in op.operands))
+    return (
+        value
+        if op is None
+        else (type(op), *op.attributes.values(), value.type, *(_expression(v, defined) for v in op.operands))
+    )
 
 
 def _require_host_value(value: Value, defined: dict[Value, Op]) -> None:
@@ -198,7 +261,10 @@ def _require_host_value(value: Value, defined: dict[Value, Op]) -> None:
     if op is None or isinstance(op, Dim):
         return
     if not isinstance(op, HOST_OPS):
-        raise TilecError(f"the grid depends on {op.mnemonic}", limit="the host evaluates the grid before the launch, from shapes and scalar arguments",
-                         fix="pass the number as an argument")
+        raise TilecError(
+            f"the grid depends on {op.mnemonic}",
+            limit="the host evaluates the grid before the launch, from shapes and scalar arguments",
+            fix="pass the number as an argument",
+        )
     for operand in op.operands:
         _require_host_value(operand, defined)

@@ -52,10 +52,18 @@ class Registers:
         self.file = file
 
     def __getitem__(self, item: slice) -> RegisterRange:
-        if not isinstance(item, slice) or item.step is not None or not isinstance(item.start, int) or not isinstance(item.stop, int) \
-                or not 0 <= item.start < item.stop <= 256:
-            raise TilecError(f"{self.file}gpr[...] takes a range of registers", limit="0 <= first < end <= 256",
-                             fix=f"tc.{self.file}gpr[0:128]")
+        if (
+            not isinstance(item, slice)
+            or item.step is not None
+            or not isinstance(item.start, int)
+            or not isinstance(item.stop, int)
+            or not 0 <= item.start < item.stop <= 256
+        ):
+            raise TilecError(
+                f"{self.file}gpr[...] takes a range of registers",
+                limit="0 <= first < end <= 256",
+                fix=f"tc.{self.file}gpr[0:128]",
+            )
         return RegisterRange(self.file, item.start, item.stop - item.start)
 
 
@@ -89,7 +97,10 @@ class TileRef:
     def split(self, **counts: int) -> TileParts:
         """Cuts the tile into equal parts: `split(m=2, n=2)`."""
         if not counts or any(not isinstance(c, int) or c < 1 for c in counts.values()):
-            raise TilecError(f"{self.part}.split({', '.join(f'{k}={v!r}' for k, v in counts.items())})", limit="counts are integers from 1 up")
+            raise TilecError(
+                f"{self.part}.split({', '.join(f'{k}={v!r}' for k, v in counts.items())})",
+                limit="counts are integers from 1 up",
+            )
         if any(s.tile == self.part.tile for s in self.builder.splits):
             raise TilecError(f"{self.part} is split twice")
         self.builder.splits.append(Split(self.part.tile, tuple(counts), tuple(counts.values())))
@@ -109,8 +120,12 @@ class TileParts:
 
     def __getitem__(self, index: int | tuple[int, ...]) -> TileRef:
         place = index if isinstance(index, tuple) else (index,)
-        if len(place) != len(self.counts) or not all(isinstance(i, int) and 0 <= i < n for i, n in zip(place, self.counts)):
-            raise TilecError(f"{self.whole.part} has no part {list(place)}", limit=f"it is split into {list(self.counts)}")
+        if len(place) != len(self.counts) or not all(
+            isinstance(i, int) and 0 <= i < n for i, n in zip(place, self.counts)
+        ):
+            raise TilecError(
+                f"{self.whole.part} has no part {list(place)}", limit=f"it is split into {list(self.counts)}"
+            )
         return TileRef(self.whole.builder, Part(self.whole.part.tile, place))
 
     def __iter__(self) -> Iterator[TileRef]:
@@ -151,7 +166,9 @@ class ScheduleBuilder:
     def memory(self, *steps: Step, next_copy: int = 0, name: str = "") -> None:
         """A cluster of LDS reads and copies; `next_copy`: so many copies of a later tile are issued in it."""
         if wrong := [s for s in steps if not isinstance(s, Step)]:
-            raise TilecError(f"a memory cluster takes reads and copies, not {wrong[0]!r}", fix="s.a.read, s.b[0].read, s.a.copy")
+            raise TilecError(
+                f"a memory cluster takes reads and copies, not {wrong[0]!r}", fix="s.a.read, s.b[0].read, s.a.copy"
+            )
         self._clusters.append(ClusterPlan("memory", steps, next_copy, 0, name))
 
     def compute(self, *parts: TileRef | TileParts, prio: int = 0, name: str = "") -> None:
@@ -165,8 +182,18 @@ class ScheduleBuilder:
         self._pins.append(Pin(part, registers.file, registers.first, registers.count))
 
     def build(self, name: str, waves: int | None, order: GridOrder | None) -> Schedule:
-        return Schedule(name, waves, (), order or GridOrder(), tuple(self.splits), tuple(self._rings), tuple(self.leads), self._stagger,
-                        tuple(self._clusters), tuple(self._pins))
+        return Schedule(
+            name,
+            waves,
+            (),
+            order or GridOrder(),
+            tuple(self.splits),
+            tuple(self._rings),
+            tuple(self.leads),
+            self._stagger,
+            tuple(self._clusters),
+            tuple(self._pins),
+        )
 
 
 def build(function: Callable[[Any], None], waves: int | None, order: GridOrder | None) -> Schedule:

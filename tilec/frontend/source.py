@@ -23,7 +23,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 Span = tuple[int, int, int, int]  # line, column, end line, end column; lines from 1, columns in UTF-8 bytes from 0
 
 
-# -- frames and positions -------------------------------------------------------------------------------------------------
+# -- frames and positions ----------------------------------------------------------------------------------------------
+
 
 def is_user_code(code: CodeType) -> bool:
     return not code.co_filename.startswith(_PACKAGE)
@@ -62,6 +63,15 @@ def span_of(frame: FrameType) -> Span:
     return span_at(frame.f_code, frame.f_lasti)
 
 
+def iterated(code: CodeType, span: Span) -> Span:
+    """The span of what a `for` iterates over, where the interpreter gives the whole statement (before CPython 3.13)."""
+    tree = source_of(code)
+    for node in tree.by_span.get(span, ()) if tree else ():
+        if isinstance(node, ast.For):
+            return node_span(node.iter)
+    return span
+
+
 def locate(file: str, span: Span) -> Location:
     """The first line of a span, as a Location; columns counted in characters."""
     line, column, end_line, end_column = span
@@ -69,8 +79,12 @@ def locate(file: str, span: Span) -> Location:
     end = end_column if end_line == line and end_column else len(text.rstrip())
     if end_column == 0:  # only the line is known
         column = len(text) - len(text.lstrip())
-    return Location(file, line, len(text[:column].decode(errors="replace")) + 1,
-                    max(1, len(text[column:end].decode(errors="replace"))))
+    return Location(
+        file,
+        line,
+        len(text[:column].decode(errors="replace")) + 1,
+        max(1, len(text[column:end].decode(errors="replace"))),
+    )
 
 
 def here() -> Location:
@@ -87,12 +101,13 @@ def raised_at(traceback: TracebackType | None) -> tuple[Location | None, bool]:
         code = traceback.tb_frame.f_code
         own = is_user_code(code)
         if own:
-            found = locate(code.co_filename, span_at(code, traceback.tb_lasti))
+            found = locate(code.co_filename, iterated(code, span_at(code, traceback.tb_lasti)))
         traceback = traceback.tb_next
     return found, own
 
 
-# -- the syntax tree ------------------------------------------------------------------------------------------------------
+# -- the syntax tree ---------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Source:
@@ -127,7 +142,7 @@ class Source:
 
 
 def node_span(node: ast.AST) -> Span:
-    line, column = getattr(node, "lineno"), getattr(node, "col_offset")
+    line, column = node.lineno, node.col_offset
     return line, column, getattr(node, "end_lineno", None) or line, getattr(node, "end_col_offset", None) or column + 1
 
 
@@ -146,8 +161,8 @@ def source_of(code: CodeType) -> Source | None:
 
 
 def names_at(source: Source, span: Span) -> tuple[str, ...]:
-    """The names that the expression at a span is bound to: `a` in `a = f(x)`, `m, n` in `m, n = f(x)`, the counter of a
-    `for` over it; empty where it is bound to none."""
+    """The names that the expression at a span is bound to: `a` in `a = f(x)`, `m, n` in `m, n = f(x)`; empty where it is
+    bound to none."""
     for node in source.by_span.get(span, ()):
         if isinstance(node, ast.AugAssign):
             return _target_names(node.target)
@@ -155,8 +170,6 @@ def names_at(source: Source, span: Span) -> tuple[str, ...]:
         if isinstance(parent, ast.Assign) and node is parent.value:
             return _target_names(parent.targets[0])
         if isinstance(parent, (ast.AnnAssign, ast.NamedExpr)) and node is parent.value:
-            return _target_names(parent.target)
-        if isinstance(parent, ast.For) and node is parent.iter:
             return _target_names(parent.target)
         if isinstance(parent, ast.Tuple):
             assign = source.parents.get(parent)
@@ -187,6 +200,8 @@ def last_assignment(block: Sequence[ast.stmt], name: str) -> ast.AST | None:
                 targets: list[ast.expr] = node.targets
             elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For)):
                 targets = [node.target]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # names.append(...)
+                targets = [node.func.value]
             else:
                 continue
             if any(name in names_bound_by(target) for target in targets):
@@ -195,11 +210,12 @@ def last_assignment(block: Sequence[ast.stmt], name: str) -> ast.AST | None:
     return found
 
 
-# -- leaving a block early ------------------------------------------------------------------------------------------------
+# -- leaving a block early ---------------------------------------------------------------------------------------------
+
 
 def escapes(block: Iterable[ast.stmt], loop: bool) -> Iterator[tuple[ast.AST, str]]:
-    """Statements that leave a block before its end: (node, 'break' | 'continue' | 'return' | 'yield'). `loop`: the block is
-    the body of a loop, or stands for one; those of loops and functions inside it are their own."""
+    """Statements that leave a block before its end: (node, 'break' | 'continue' | 'return' | 'yield'). `loop`: the
+    block is the body of a loop, or stands for one; those of loops and functions inside it are their own."""
     for statement in block:
         yield from _escapes(statement, loop)
 
@@ -219,10 +235,18 @@ def _escapes(node: ast.AST, loop: bool) -> Iterator[tuple[ast.AST, str]]:
         yield from _escapes(child, loop and not own)
 
 
-# -- liveness -------------------------------------------------------------------------------------------------------------
+# -- liveness ----------------------------------------------------------------------------------------------------------
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp,
-           ast.GeneratorExp)
+_SCOPES = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+    ast.ClassDef,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 
 
 def reads_first(block: Sequence[ast.AST], name: str) -> bool:
@@ -236,7 +260,7 @@ def read_after(source: Source, statement: ast.AST, name: str) -> bool:
     while (parent := source.parents.get(node)) is not None:
         for _, block in ast.iter_fields(parent):
             if isinstance(block, list) and node in block:
-                use = _first_use(block[block.index(node) + 1:], name)
+                use = _first_use(block[block.index(node) + 1 :], name)
                 if use:
                     return use == "read"
         if isinstance(parent, (ast.For, ast.While)) and node in parent.body:  # around again
@@ -278,8 +302,11 @@ def _use(node: ast.AST, name: str) -> str:
     if isinstance(node, ast.With):  # the body of `with tc.when(...)` is conditional
         return _first_use([i.context_expr for i in node.items], name) or _perhaps(node.body, name)
     if isinstance(node, (ast.Try, ast.Match)) or isinstance(node, _SCOPES):
-        return "read" if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-                             for n in ast.walk(node)) else ""
+        return (
+            "read"
+            if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(node))
+            else ""
+        )
     return _first_use(ast.iter_child_nodes(node), name)
 
 
@@ -292,14 +319,17 @@ def _either(left: ast.AST | list[ast.stmt], right: ast.AST | list[ast.stmt], nam
     return "read" if "read" in uses else "write" if uses == ["write", "write"] else ""
 
 
-# -- truth tests ----------------------------------------------------------------------------------------------------------
+# -- truth tests -------------------------------------------------------------------------------------------------------
+
 
 def truth_test(source: Source, span: Span) -> str:
-    """The construct that asks whether the expression at a span is true: 'if', 'while', 'and', 'or', 'not', 'assert', a chained
-    comparison, or '' where there is none to be seen."""
+    """The construct that asks whether the expression at a span is true: 'if', 'while', 'and', 'or', 'not', 'assert', a
+    chained comparison, or '' where there is none to be seen."""
     for node in source.by_span.get(span, ()):
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             return "a chained comparison"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id
         while isinstance(node, ast.expr):
             parent = source.parents.get(node)
             if isinstance(node, ast.BoolOp):

@@ -7,6 +7,7 @@ TypeErrors and AttributeErrors that the user's own statements raise; everything 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,10 +21,18 @@ from tilec.ir.tile import Dim
 from tilec.target import target
 
 
-def trace(function: Callable[..., Any], types: Mapping[str, TensorType | ScalarType], consts: Mapping[str, Any], arch: str,
-          waves: int) -> Program:
-    """The traced program of a kernel function. `types` gives its run-time arguments, in the order of the argument segment."""
+def trace(
+    function: Callable[..., Any],
+    types: Mapping[str, TensorType | ScalarType],
+    consts: Mapping[str, Any],
+    arch: str,
+    waves: int,
+) -> Program:
+    """The traced program of a kernel function. `types` gives its run-time arguments, in the order of the argument
+    segment."""
     where = definition(function)
+    if inspect.isgeneratorfunction(function):
+        raise TilecError(f"kernel {function.__name__!r} is a generator", where=where, fix="store to a tensor, don't yield")
     tracer = Tracer(target(arch), waves, where)
     params = {name: Value(type, name) for name, type in types.items()}
     before = activate(tracer)
@@ -31,8 +40,12 @@ def trace(function: Callable[..., Any], types: Mapping[str, TensorType | ScalarT
         arguments = {name: _placeholder(tracer, value, function) for name, value in params.items()}
         result = function(**arguments, **consts)
         if result is not None:
-            raise TilecError(f"kernel {function.__name__!r} returns a value", where=where, limit="a kernel's results are what it stores",
-                             fix="pass an output tensor, and assign its tiles")
+            raise TilecError(
+                f"kernel {function.__name__!r} returns a value",
+                where=where,
+                limit="a kernel's results are what it stores",
+                fix="pass an output tensor, and assign its tiles",
+            )
     except (TilecError, TypeError, AttributeError) as error:
         raise _placed(error) from (None if isinstance(error, TilecError) else error)
     finally:
@@ -75,7 +88,9 @@ def _placeholder(tracer: Tracer, value: Value, function: Callable[..., Any]) -> 
         if isinstance(type, ScalarType):
             return Scalar(value)
         if not 1 <= type.rank <= MAX_RANK:
-            raise TilecError(f"{value.name} is a tensor of {type.rank} axes", limit=f"tensors have 1 to {MAX_RANK} axes")
+            raise TilecError(
+                f"{value.name} is a tensor of rank {type.rank}", limit=f"tensors have 1 to {MAX_RANK} axes"
+            )
     except TilecError as error:
         raise TilecError(error.what, where=parameter(function, value.name), limit=error.limit, fix=error.fix) from None
     extents = tuple(tracer.emit(Dim, I32, tensor=value, axis=axis) for axis in range(type.rank))
@@ -88,10 +103,14 @@ def _placed(error: TilecError | TypeError | AttributeError) -> Exception:
     if isinstance(error, TilecError):
         if error.where is not None:
             return error
-        return type(error)(error.what, where=where, limit=error.limit, fix=error.fix) if type(error) is TilecError else error
+        return (
+            type(error)(error.what, where=where, limit=error.limit, fix=error.fix)
+            if type(error) is TilecError
+            else error
+        )
     if not own:
         return error
-    return TilecError(str(error), where=where)
+    return TilecError(str(error).partition(". Did you mean")[0], where=where)  # newer Pythons guess in the message
 
 
 class _Aliases(Substitution):

@@ -23,8 +23,9 @@ from tilec.ir.tile import Constant
 from tilec.target import Target
 
 # Element types of the type system whose instructions are not lowered yet: refused by name until they are.
-NOT_COMPILED_YET = frozenset({"fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "fp6_e2m3", "fp6_e3m2",
-                              "fp4_e2m1", "e8m0"})
+NOT_COMPILED_YET = frozenset(
+    {"fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1", "e8m0"}
+)
 MAX_RANK = 5
 
 _active: ContextVar[Tracer | None] = ContextVar("tilec_tracer", default=None)
@@ -62,8 +63,14 @@ class Tracer:
             names = source.names_at(tree, span)
             name = names[0] if len(names) == 1 else ""
         result = self.define(Value(type, name))
-        self.scopes[-1].builder.emit(op_class(**fields, results=(result,), where=source.locate(frame.f_code.co_filename, span)))
+        self.scopes[-1].builder.emit(
+            op_class(**fields, results=(result,), where=source.locate(frame.f_code.co_filename, span))
+        )
         return result
+
+    def add(self, op: Op) -> None:
+        """Appends a finished op."""
+        self.scopes[-1].builder.emit(op)
 
     def effect(self, op_class: type[Op], **fields: Any) -> None:
         """Appends an op without results."""
@@ -95,15 +102,19 @@ class Tracer:
         value = self.resolve(value)
         home = self._home.get(value)
         if home is None:
-            raise TilecError("this value belongs to another kernel's trace",
-                             fix="pass it as an argument; values do not outlive the trace that made them")
+            raise TilecError(
+                "this value belongs to another kernel's trace",
+                fix="pass it as an argument; values do not outlive the trace that made them",
+            )
         if home not in self.scopes:
             name = f"`{value.name}`" if value.name else "this value"
             block = "loop" if home.kind == "loop" else "`when` block"
             line = f" at line {home.where.line}" if home.where else ""
-            raise TilecError(f"{name} is made inside the {block}{line} and read after it",
-                             limit=f"the {block} may run zero times, then {name} does not exist",
-                             fix=f"give {name} a value of the same type before the {block}")
+            raise TilecError(
+                f"{name} is made inside the {block}{line} and read after it",
+                limit=f"the {block} may run zero times, then {name} does not exist",
+                fix=f"give {name} a value of the same type before the {block}",
+            )
         return value
 
     # -- types
@@ -112,7 +123,9 @@ class Tracer:
         """The element type, if this compiler and the architecture have it."""
         self.target.require(element)
         if element.name in NOT_COMPILED_YET:
-            raise TilecError(f"{element} is in the type system but not compiled yet", fix="cast to bf16 or f16 on the host")
+            raise TilecError(
+                f"{element} is in the type system but not compiled yet", fix="cast to bf16 or f16 on the host"
+            )
         return element
 
     def tile_type(self, shape: Iterable[int], element: DType) -> TileType:
@@ -120,23 +133,28 @@ class Tracer:
         shape = tuple(shape)
         self.require(element)
         if not 1 <= len(shape) <= MAX_RANK:
-            raise TilecError(f"a tile of {len(shape)} axes", limit=f"tiles have 1 to {MAX_RANK} axes")
+            raise TilecError(f"a tile of rank {len(shape)}", limit=f"tiles have 1 to {MAX_RANK} axes")
         size = element.bytes_of(math.prod(shape))
         target = self.target
         registers = target.registers_per_lane * min(self.waves, target.simds)
         limit = registers * target.wave_size * 4
         if size > limit:
-            raise TilecError(f"a tile of {element}{list(shape)} is too large",
-                             limit=f"it is {size} bytes; all registers of {self.waves} waves on {target.name} are {limit} bytes",
-                             fix="use a smaller tile and a loop over tiles")
+            raise TilecError(
+                f"a tile of {element}{list(shape)} is too large",
+                limit=f"it is {size} bytes; all registers of {self.waves} waves on {target.name} are {limit} bytes",
+                fix="use a smaller tile and a loop over tiles",
+            )
         return TileType(shape, element)
 
 
 def current() -> Tracer:
     tracer = _active.get()
     if tracer is None:
-        raise TilecError("tile operations work only while a kernel is traced", where=source.here(),
-                         fix="call them from a function decorated with @tc.kernel")
+        raise TilecError(
+            "tile operations work only while a kernel is traced",
+            where=source.here(),
+            fix="call them from a function decorated with @tc.kernel",
+        )
     return tracer
 
 

@@ -45,13 +45,14 @@ class Number:
         return self._type.shape if isinstance(self._type, TileType) else ()
 
     def to(self, dtype: Any, saturate: bool = False) -> Any:
-        """The same numbers as another element type. Floats round to nearest even; float to integer truncates and clamps;
-        `saturate`: what overflows a narrower float becomes its largest finite number instead of infinity."""
+        """The same numbers as another element type. Floats round to nearest even; float to integer truncates and
+        clamps; `saturate`: what overflows a narrower float becomes its largest finite number instead of infinity."""
         element = current().require(dtypes.dtype(dtype))
         return wrap(cast(current(), read(self), element, saturate, named=True))
 
     # -- operators
 
+    # fmt: off
     def __add__(self, other: Any) -> Any: return arithmetic("add", self, other)
     def __radd__(self, other: Any) -> Any: return arithmetic("add", other, self)
     def __sub__(self, other: Any) -> Any: return arithmetic("sub", self, other)
@@ -83,7 +84,9 @@ class Number:
     def __neg__(self) -> Any: return unary("neg", self)
     def __abs__(self) -> Any: return unary("abs", self)
     def __invert__(self) -> Any: return unary("not", self)
-    def __pos__(self) -> Any: return wrap(read(self))
+    # fmt: on
+    def __pos__(self) -> Any:
+        return wrap(read(self))
 
     __hash__ = object.__hash__
 
@@ -93,23 +96,30 @@ class Number:
         frame = source.user_frame()
         tree = source.source_of(frame.f_code)
         construct = source.truth_test(tree, source.span_of(frame)) if tree else ""
-        raise TilecError(f"{self._noun()} has no truth value while the kernel is traced" +
-                         (f": `{construct}` asks for it" if construct.islower() and " " not in construct else
-                          f": {construct} asks for it" if construct else ""),
-                         fix=_TRUTH_FIXES.get(construct, "use tc.where to choose values, tc.when to run statements, or make it a tc.Const"))
+        asks = construct and (f": {construct} asks for it" if " " in construct else f": `{construct}` asks for it")
+        fix = _TRUTH_FIXES.get(construct, "choose with tc.where, run statements under tc.when, or make it a tc.Const")
+        raise TilecError(f"{self._noun()} has no truth value while the kernel is traced{asks}", fix=fix)
 
     def __index__(self) -> NoReturn:
-        raise TilecError(f"{self._noun()} can't be used as a Python integer",
-                         fix="loop with tc.range; make it a tc.Const where the number must be known at compile time")
+        raise TilecError(
+            f"{self._noun()} can't be used as a Python integer",
+            fix="loop with tc.range; make it a tc.Const where the number must be known at compile time",
+        )
 
     def _no_python_number(self) -> NoReturn:
-        raise TilecError(f"{self._noun()} can't become a Python number", fix="use tilec's functions (tc.exp, tc.sqrt, ...) on it")
+        raise TilecError(
+            f"{self._noun()} can't become a Python number", fix="use tilec's functions (tc.exp, tc.sqrt, ...) on it"
+        )
 
-    def __int__(self) -> NoReturn: self._no_python_number()
-    def __float__(self) -> NoReturn: self._no_python_number()
+    def __int__(self) -> NoReturn:
+        self._no_python_number()
+
+    def __float__(self) -> NoReturn:
+        self._no_python_number()
 
     def __iter__(self) -> NoReturn:
-        raise TilecError(f"{self._noun()} can't be taken apart into Python objects")
+        raise TilecError(f"{self._noun()} can't be taken apart into Python objects",
+                         fix="functions on tiles work on all elements at once; tc.range loops over tiles")
 
     def _noun(self) -> str:
         name = f" `{self._cell.name}`" if self._cell.name else ""
@@ -123,9 +133,13 @@ class Number:
 
 
 _TRUTH_FIXES = {
-    "if": "tc.where(c, a, b) chooses values, `with tc.when(c):` runs statements; make it a tc.Const to decide at compile time",
+    "if": "tc.where(c, a, b) chooses values, `with tc.when(c):` runs statements, a tc.Const decides at compile time",
     "while": "loop with tc.range and choose with tc.where",
-    "and": "a & b", "or": "a | b", "not": "~a",
+    "and": "a & b",
+    "or": "a | b",
+    "not": "~a",
+    "max": "tc.maximum(a, b)",
+    "min": "tc.minimum(a, b)",
     "a chained comparison": "write (a <= b) & (b < c)",
 }
 
@@ -149,10 +163,13 @@ class Tile(Number):
     def permute(self, *axes: int) -> Tile:
         """Axis i of the result is axis `axes[i]` of this tile."""
         if sorted(axes) != list(builtin_range(len(self.shape))):
-            raise TilecError(f"permute({', '.join(map(str, axes))}) of a tile of {len(self.shape)} axes",
-                             fix="name each axis once")
+            raise TilecError(
+                f"permute({', '.join(map(str, axes))}) of a tile of rank {len(self.shape)}", fix="name each axis once"
+            )
         shape = tuple(self.shape[a] for a in axes)
-        return Tile(current().emit(Permute, TileType(shape, self.dtype), named=True, source=read(self), axes=tuple(axes)))
+        return Tile(
+            current().emit(Permute, TileType(shape, self.dtype), named=True, source=read(self), axes=tuple(axes))
+        )
 
     def sum(self, axis: int | None = None, keepdims: bool = False) -> Any:
         """Adds up along an axis (None: along all). Integers below 32 bits and bool are added as i32 or u32."""
@@ -176,7 +193,7 @@ class Tile(Number):
             axes = [normalise_axis(axis, len(self.shape))]
         tracer, value, kept = current(), read(self), self.shape
         for place, a in enumerate(axes):
-            kept = kept[:a] + kept[a + 1:]
+            kept = kept[:a] + kept[a + 1 :]
             last = place == len(axes) - 1 and not keepdims
             type = TileType(kept, self.dtype) if kept else ScalarType(self.dtype)
             value = tracer.emit(Reduce, type, named=last, source=value, axis=a, kind=kind)
@@ -191,14 +208,24 @@ class Tile(Number):
     def __getitem__(self, items: Any) -> Tile:
         """Only `:` and None: `x[:, None]` inserts an axis of size 1."""
         items = items if isinstance(items, tuple) else (items,)
-        if not all(item is None or is_whole(item) for item in items) or sum(i is not None for i in items) != len(self.shape):
-            raise TilecError(f"a tile of {len(self.shape)} axes can be indexed only with one `:` for each and None for new axes",
-                             fix="load another tile, or choose elements with tc.where on tc.iota")
+        if not all(item is None or is_whole(item) for item in items) or sum(i is not None for i in items) != len(
+            self.shape
+        ):
+            raise TilecError(
+                f"a tile of rank {len(self.shape)} can be indexed only with one `:` for each and None for new axes",
+                fix="load another tile, or choose elements with tc.where on tc.iota",
+            )
         tracer, value, shape = current(), read(self), list(self.shape)
         for axis, item in enumerate(items):
             if item is None:
                 shape.insert(axis, 1)
-                value = tracer.emit(ExpandDims, tracer.tile_type(shape, self.dtype), named=None not in items[axis + 1:], source=value, axis=axis)
+                value = tracer.emit(
+                    ExpandDims,
+                    tracer.tile_type(shape, self.dtype),
+                    named=None not in items[axis + 1 :],
+                    source=value,
+                    axis=axis,
+                )
         return Tile(value)
 
     def __setitem__(self, items: Any, value: Any) -> NoReturn:
@@ -208,7 +235,8 @@ class Tile(Number):
 builtin_range = range  # `lang` exports a `range` of its own; modules here say which one they mean
 
 
-# -- cells to values ------------------------------------------------------------------------------------------------------
+# -- cells to values ---------------------------------------------------------------------------------------------------
+
 
 def wrap(value: Value) -> Any:
     return Tile(value) if isinstance(value.type, TileType) else Scalar(value)
@@ -232,8 +260,14 @@ def operand_of(item: Any, function: str) -> Number | PythonNumber:
     if isinstance(item, Number):
         return item
     if (number := python_number(item)) is None:
-        hint = "load a tile of it first: x = A.tiles(...)[...]" if hasattr(item, "tiles") or hasattr(item, "__array__") else ""
-        raise TilecError(f"{function} of {_noun_of(item)}", limit="operands are tiles, run-time scalars and Python numbers", fix=hint)
+        hint = (
+            "load a tile of it first: x = A.tiles(...)[...]"
+            if hasattr(item, "tiles") or hasattr(item, "__array__")
+            else ""
+        )
+        raise TilecError(
+            f"{function} of {_noun_of(item)}", limit="operands are tiles, run-time scalars and Python numbers", fix=hint
+        )
     return number
 
 
@@ -248,11 +282,12 @@ def is_whole(item: Any) -> bool:
 
 def normalise_axis(axis: int, rank: int) -> int:
     if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise TilecError(f"axis {axis} of a tile of {rank} axes", limit=f"axes are 0 to {rank - 1}, or -{rank} to -1")
+        raise TilecError(f"axis {axis} of a tile of rank {rank}", limit=f"axes are 0 to {rank - 1}, or -{rank} to -1")
     return axis % rank
 
 
-# -- types and shapes -----------------------------------------------------------------------------------------------------
+# -- types and shapes --------------------------------------------------------------------------------------------------
+
 
 def cast(tracer: Tracer, value: Value, element: DType, saturate: bool = False, named: bool = False) -> Value:
     type = value.type
@@ -287,9 +322,11 @@ def joint_shape(shapes: list[tuple[int, ...]], function: str) -> tuple[int, ...]
         sizes = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
         if len(sizes) > 1:
             listed = " and ".join(str(list(shape)) for shape in shapes if shape)
-            raise TilecError(f"{function}: shapes {listed} do not fit together",
-                             limit=f"axis {axis} is {' against '.join(str(s) for s in sorted(sizes))}; sizes must be equal, or 1",
-                             fix="insert axes with [:, None] or [None, :], or load tiles of equal size")
+            raise TilecError(
+                f"{function}: shapes {listed} do not fit together",
+                limit=f"axis {axis} is {' against '.join(str(s) for s in sorted(sizes))}; sizes must be equal, or 1",
+                fix="insert axes with [:, None] or [None, :], or load tiles of equal size",
+            )
         result.append(sizes.pop() if sizes else 1)
     return tuple(result)
 
@@ -301,14 +338,20 @@ def materialise(tracer: Tracer, item: Number | PythonNumber, element: DType, sha
     return tracer.constant(item, tracer.tile_type(shape, element) if shape else ScalarType(element))
 
 
-# -- operations -----------------------------------------------------------------------------------------------------------
+# -- operations --------------------------------------------------------------------------------------------------------
 
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _INTEGER_ONLY = {"floordiv": "//", "mod": "%", "shl": "<<", "shr": ">>"}
 _BITWISE = {"and": "&", "or": "|", "xor": "^"}
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "neg": "-", "not": "~"} | _COMPARISONS | _INTEGER_ONLY | _BITWISE
-_FLOAT_ONLY = frozenset({"div", "exp2", "exp", "log2", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "floor", "ceil"})
-_NUMBERS_ONLY = frozenset({"add", "sub", "mul", "neg", "abs", "fma", "minimum", "maximum", *_COMPARISONS})  # bool counts as i32
+_SYMBOLS = (
+    {"add": "+", "sub": "-", "mul": "*", "div": "/", "neg": "-", "not": "~"} | _COMPARISONS | _INTEGER_ONLY | _BITWISE
+)
+_FLOAT_ONLY = frozenset(
+    {"div", "exp2", "exp", "log2", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "floor", "ceil"}
+)
+_NUMBERS_ONLY = frozenset(
+    {"add", "sub", "mul", "neg", "abs", "fma", "minimum", "maximum", *_COMPARISONS}
+)  # bool counts as i32
 
 
 def arithmetic(function: str, *items: Any) -> Any:
@@ -335,11 +378,17 @@ def choose(condition: Any, left: Any, right: Any) -> Any:
     tracer = current()
     flag = operand_of(condition, "where")
     if (flag.dtype.kind != "bool") if isinstance(flag, Number) else not isinstance(flag, bool):
-        raise TilecError(f"where: the condition is {flag.dtype if isinstance(flag, Number) else flag!r}, not bool", fix="compare it: x != 0")
+        raise TilecError(
+            f"where: the condition is {flag.dtype.name if isinstance(flag, Number) else repr(flag)}, not bool",
+            fix="compare it: x != 0",
+        )
     data = [operand_of(item, "where") for item in (left, right)]
     element = common_type(data)
     shape = joint_shape([o.shape if isinstance(o, Number) else () for o in (flag, *data)], "where")
-    arguments = (materialise(tracer, flag, dtypes.bool_, shape), *(materialise(tracer, o, element, shape) for o in data))
+    arguments = (
+        materialise(tracer, flag, dtypes.bool_, shape),
+        *(materialise(tracer, o, element, shape) for o in data),
+    )
     return wrap(tracer.emit(Elementwise, _like(shape, element), named=True, arguments=arguments, function="where"))
 
 
@@ -359,14 +408,18 @@ def _like(shape: tuple[int, ...], element: DType) -> ScalarType | TileType:
 
 def _check_type(function: str, symbol: str, element: DType) -> None:
     if element.is_float and element.bits < 16:
-        raise TilecError(f"{symbol} of {element}", limit=f"{element} is for storage and dot only", fix="cast it first: x.to(tc.f32)")
+        raise TilecError(
+            f"{symbol} of {element}", limit=f"{element} is for storage and dot only", fix="cast it first: x.to(tc.f32)"
+        )
     if function in _FLOAT_ONLY and not element.is_float:
-        fix = "// for floor division, or cast first: x.to(tc.f32)" if function == "div" else "cast it first: x.to(tc.f32)"
+        fix = (
+            "// for floor division, or cast first: x.to(tc.f32)" if function == "div" else "cast it first: x.to(tc.f32)"
+        )
         raise TilecError(f"{symbol} of {element}", limit=f"{symbol} takes floats", fix=fix)
     if function in _INTEGER_ONLY and not element.is_integer:
         fix = "tc.floor(a / b)" if function == "floordiv" and element.is_float else "cast it first: x.to(tc.i32)"
         raise TilecError(f"{symbol} of {element}", limit=f"{symbol} takes integers", fix=fix)
     if (function in _BITWISE or function == "not") and element.is_float:
-        raise TilecError(f"{symbol} of {element}", limit=f"{symbol} takes integers and bool", fix="combine comparisons, not numbers")
-
-
+        raise TilecError(
+            f"{symbol} of {element}", limit=f"{symbol} takes integers and bool", fix="combine comparisons, not numbers"
+        )

@@ -1,9 +1,9 @@
 """A wave schedule as plain data: what the schedule says beside the algorithm. Hashable, with a text form.
 
-A *named* schedule (`simple`, `pingpong(buffers=2)`, `interleave(buffers=2)`) holds its options and leaves the clusters to
-the passes, which fill them in for the kernel's own loop. A *custom* one spells them out. Names of tiles are those of the
-kernel's source; whether they exist is checked when a program meets the schedule. Waits and barriers are never part of
-it: they are derived.
+A *named* schedule (`simple`, `pingpong(buffers=2)`, `interleave(buffers=2)`) holds its options and leaves the clusters
+to the passes, which fill them in for the kernel's own loop. A *custom* one spells them out. Names of tiles are those of
+the kernel's source; whether they exist is checked when a program meets the schedule. Waits and barriers are never part
+of it: they are derived.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tilec.errors import TilecError
 @dataclass(frozen=True)
 class GridOrder:
     """The order in which workgroups take tiles. `kind` is 'rows', 'grouped' (columns within groups of `window` rows) or
-    'chiplet' (runs of `chunk` consecutive tiles on one chiplet, windows of `window` rows). Both numbers are run-time arguments."""
+    'chiplet' (runs of `chunk` consecutive tiles on one chiplet, windows of `window` rows). Both numbers are run-time
+    arguments."""
 
     kind: str = "rows"
     window: int = 1
@@ -38,8 +39,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """A tile cut into equal parts along its axes: `counts` says into how many along each of `axes`, named by the kernel's
-    axes of dot (m, n, k)."""
+    """A tile cut into equal parts along its axes: `counts` says into how many along each of `axes`, named by the
+    kernel's axes of dot (m, n, k)."""
 
     tile: str
     axes: tuple[str, ...]
@@ -56,8 +57,8 @@ class Step:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """An ordered list of steps between two phases. `kind` is 'memory' or 'compute'; `copies` says how many of the loop's copies
-    of a later tile are issued here, in order; `priority` is the wave priority inside."""
+    """An ordered list of steps between two phases. `kind` is 'memory' or 'compute'; `copies` says how many of the
+    loop's copies of a later tile are issued here, in order; `priority` is the wave priority inside."""
 
     kind: str
     steps: tuple[Step, ...] = ()
@@ -78,8 +79,9 @@ class Pin:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One schedule. `waves` of None is the kernel's own number. `rings` are LDS buffers per tile, `ahead` the trips that an op
-    runs before the loop's own, `stagger` the number of groups of waves that run one cluster behind each other."""
+    """One schedule. `waves` of None is the kernel's own number. `rings` are LDS buffers per tile, `ahead` the trips
+    that an op runs before the loop's own, `stagger` the number of groups of waves that run one cluster behind each
+    other."""
 
     name: str = "simple"
     waves: int | None = None
@@ -122,7 +124,9 @@ def named(name: str, order: GridOrder | None = None, **options: Any) -> Schedule
     waves, defaults = NAMED[name]
     for option, value in options.items():
         if option not in defaults:
-            raise TilecError(f"schedule {name!r} has no option {option!r}", limit=f"its options are {', '.join(defaults) or 'none'}")
+            raise TilecError(
+                f"schedule {name!r} has no option {option!r}", limit=f"its options are {', '.join(defaults) or 'none'}"
+            )
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise TilecError(f"schedule {name}: {option}={value!r}", limit=f"{option} is an integer from 1 up")
     return Schedule(name, waves, tuple((defaults | options).items()), order or GridOrder())
@@ -133,7 +137,9 @@ def parse_schedule(text: str) -> Schedule:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
-        raise TilecError(f"{text!r} is no schedule", fix="write one as simple, pingpong or pingpong(buffers=2)") from None
+        raise TilecError(
+            f"{text!r} is no schedule", fix="write one as simple, pingpong or pingpong(buffers=2)"
+        ) from None
     if isinstance(tree, ast.Name):
         return named(tree.id)
     found = _build(tree, text)
@@ -143,7 +149,12 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def _build(node: ast.expr, text: str) -> Any:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args and all(k.arg for k in node.keywords):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and not node.args
+        and all(k.arg for k in node.keywords)
+    ):
         values: dict[str, Any] = {str(k.arg): _build(k.value, text) for k in node.keywords}
         record = _RECORDS.get(node.func.id)
         if record is None:

@@ -29,5 +29,7 @@ def common_device(devices: Iterable[tuple[str, Device]]) -> Device:
         found.setdefault(device, name)
     if len(found) > 1:
         places = ", ".join(f"{name} on {device}" for device, name in found.items())
-        raise TilecError("the tensors of one launch live on different devices", limit=places, fix="move them to one device")
+        raise TilecError(
+            "the tensors of one launch live on different devices", limit=places, fix="move them to one device"
+        )
     return next(iter(found), CPU)

@@ -20,8 +20,8 @@ from tilec.errors import TilecError
 from tilec.ir.core import TensorType
 from tilec.runtime.devices import CPU, Device
 
-MAX_EXTENT = (1 << 31) - 1      # indices are i32
-MAX_SPAN = (1 << 31) - 1        # byte offsets of narrow tensors fit 31 bits
+MAX_EXTENT = (1 << 31) - 1  # indices are i32
+MAX_SPAN = (1 << 31) - 1  # byte offsets of narrow tensors fit 31 bits
 VECTOR_BYTES, WORD_BYTES = 16, 4
 
 
@@ -86,22 +86,27 @@ def misfit(given: TensorView, compiled: TensorType) -> str:
     used = [d for d, n in enumerate(given.shape) if n > 1]
     if compiled.contiguous in used and given.strides[compiled.contiguous] != given.dtype.bits // 8:
         return f"axis {compiled.contiguous} is not contiguous"
-    if any(v % compiled.alignment for v in (given.address, *(given.strides[d] for d in used if d != compiled.contiguous))):
+    if any(
+        v % compiled.alignment for v in (given.address, *(given.strides[d] for d in used if d != compiled.contiguous))
+    ):
         return f"its base or a stride is no multiple of {compiled.alignment} bytes"
     if given.span > MAX_SPAN and not compiled.wide:
         return f"it spans {given.span} bytes, more than {MAX_SPAN}"
     return ""
 
 
-# -- specs: compiling without data ----------------------------------------------------------------------------------------
+# -- specs: compiling without data -------------------------------------------------------------------------------------
 
-def spec(dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, align: int = VECTOR_BYTES) -> TensorView:
-    """A tensor without data, to compile for: `spec("bf16", (1024, 777))`. `strides` are in elements (default: row-major),
-    `align` is what divides the base address, in bytes."""
+
+def spec(
+    dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, align: int = VECTOR_BYTES
+) -> TensorView:
+    """A tensor without data, to compile for: `spec("bf16", (1024, 777))`. `strides` are in elements (default: row-
+    major), `align` is what divides the base address, in bytes."""
     element = dtypes.dtype(dtype)
     shape = tuple(shape)
     if strides is None:
-        strides = tuple(math.prod(shape[d + 1:]) for d in range(len(shape)))
+        strides = tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
     if len(strides) != len(shape):
         raise TilecError(f"a spec of {len(shape)} axes with {len(strides)} strides")
     if align < 1 or align & (align - 1):
@@ -110,7 +115,8 @@ def spec(dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = N
     return _checked(TensorView(element, shape, tuple(s * size for s in strides), align), "a spec")
 
 
-# -- data -----------------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------------
+
 
 def is_tensor(item: Any) -> bool:
     return isinstance(item, (TensorView, np.ndarray)) or hasattr(item, "__dlpack__")
@@ -132,7 +138,10 @@ def view(item: Any, name: str = "the tensor") -> TensorView:
     elif hasattr(item, "__dlpack__"):
         found = _from_dlpack(item, name)
     else:
-        raise TilecError(f"{name} is a {type(item).__name__}, not a tensor", fix="pass a numpy array, a torch tensor or anything with DLPack")
+        raise TilecError(
+            f"{name} is a {type(item).__name__}, not a tensor",
+            fix="pass a numpy array, a torch tensor or anything with DLPack",
+        )
     return _checked(found, name)
 
 
@@ -140,7 +149,9 @@ def tensor(item: Any, dtype: Any) -> TensorView:
     """A tensor whose elements are read as `dtype` of the same size: raw uint16 memory as bf16, say."""
     found, element = view(item), dtypes.dtype(dtype)
     if found.dtype.bits != element.bits:
-        raise TilecError(f"elements of {found.dtype} read as {element}", limit=f"{found.dtype.bits} bits against {element.bits}")
+        raise TilecError(
+            f"elements of {found.dtype} read as {element}", limit=f"{found.dtype.bits} bits against {element.bits}"
+        )
     return TensorView(element, found.shape, found.strides, found.address, found.device, found.readonly, found.owner)
 
 
@@ -148,12 +159,16 @@ def _dtype_of(given: Any, name: str) -> DType:
     try:
         return dtypes.dtype(given)
     except TilecError as error:
-        raise TilecError(f"{name}: {error.what}", fix="tc.tensor(array, dtype=...) reads raw integers as a type of that size") from None
+        raise TilecError(
+            f"{name}: {error.what}", fix="tc.tensor(array, dtype=...) reads raw integers as a type of that size"
+        ) from None
 
 
 def _element_size(element: DType, name: str) -> int:
     if element.bits % 8:
-        raise TilecError(f"{name} has elements of {element}", limit="tensors hold whole bytes", fix="pass the packed bytes as u8")
+        raise TilecError(
+            f"{name} has elements of {element}", limit="tensors hold whole bytes", fix="pass the packed bytes as u8"
+        )
     return element.bits // 8
 
 
@@ -161,16 +176,27 @@ def _checked(found: TensorView, name: str) -> TensorView:
     size = _element_size(found.dtype, name)
     for axis, (extent, stride) in enumerate(zip(found.shape, found.strides)):
         if extent > MAX_EXTENT:
-            raise TilecError(f"{name} is too long: axis {axis} has {extent} elements", limit=f"extents go up to {MAX_EXTENT}",
-                             fix="split the tensor into views and launch for each")
+            raise TilecError(
+                f"{name} is too long: axis {axis} has {extent} elements",
+                limit=f"extents go up to {MAX_EXTENT}",
+                fix="split the tensor into views and launch for each",
+            )
         if extent > 1 and 0 not in found.shape and stride < 0:
-            raise TilecError(f"{name} runs backwards along axis {axis}", limit=f"its stride is {stride} bytes", fix="copy it")
+            raise TilecError(
+                f"{name} runs backwards along axis {axis}", limit=f"its stride is {stride} bytes", fix="copy it"
+            )
         if extent > 1 and 0 not in found.shape and stride % size:
-            raise TilecError(f"{name}: the stride of axis {axis} is no whole number of elements", limit=f"{stride} bytes, elements of {size}",
-                             fix="copy it")
+            raise TilecError(
+                f"{name}: the stride of axis {axis} is no whole number of elements",
+                limit=f"{stride} bytes, elements of {size}",
+                fix="copy it",
+            )
     if found.span and found.address % size:
-        raise TilecError(f"{name} starts at an address that its elements do not fit", limit=f"{found.address:#x} is no multiple of {size}",
-                         fix="copy it")
+        raise TilecError(
+            f"{name} starts at an address that its elements do not fit",
+            limit=f"{found.address:#x} is no multiple of {size}",
+            fix="copy it",
+        )
     return found
 
 
@@ -183,15 +209,24 @@ def _torch_device(item: Any, name: str) -> Device:
     raise TilecError(f"{name} lives on a {kind} device", limit="tilec runs on the CPU's emulator and on AMD GPUs")
 
 
-# -- DLPack ---------------------------------------------------------------------------------------------------------------
+# -- DLPack ------------------------------------------------------------------------------------------------------------
+
 
 class _DLTensor(ctypes.Structure):
     """The head of DLPack's DLManagedTensor."""
 
     _fields_ = [
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 4: "bf"}
@@ -202,20 +237,33 @@ def _from_dlpack(item: Any, name: str) -> TensorView:
     """The capsule stays unconsumed and is kept as the owner: its destructor releases the memory."""
     kind, index = item.__dlpack_device__()
     if kind not in (_DLPACK_CPU, _DLPACK_ROCM):
-        raise TilecError(f"{name} lives on a device of DLPack kind {int(kind)}", limit="tilec runs on the CPU's emulator and on AMD GPUs")
+        raise TilecError(
+            f"{name} lives on a device of DLPack kind {int(kind)}",
+            limit="tilec runs on the CPU's emulator and on AMD GPUs",
+        )
     capsule = item.__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     head = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     known = "bool" if head.code == 6 else f"{_DLPACK_KINDS.get(head.code, '?')}{head.bits}"
     if known not in dtypes.DTYPES or head.lanes != 1:
-        raise TilecError(f"{name}: no element type for DLPack code {head.code} with {head.bits} bits and {head.lanes} lanes")
+        raise TilecError(
+            f"{name}: no element type for DLPack code {head.code} with {head.bits} bits and {head.lanes} lanes"
+        )
     element = dtypes.DTYPES[known]
     shape = tuple(head.shape[d] for d in range(head.ndim))
     if head.strides:
         strides = tuple(head.strides[d] for d in range(head.ndim))
     else:
-        strides = tuple(math.prod(shape[d + 1:]) for d in range(head.ndim))
+        strides = tuple(math.prod(shape[d + 1 :]) for d in range(head.ndim))
     size = element.bits // 8
     device = CPU if kind == _DLPACK_CPU else Device("gpu", index)
-    return TensorView(element, shape, tuple(s * size for s in strides), (head.data or 0) + head.byte_offset, device, False, (capsule, item))
+    return TensorView(
+        element,
+        shape,
+        tuple(s * size for s in strides),
+        (head.data or 0) + head.byte_offset,
+        device,
+        False,
+        (capsule, item),
+    )
