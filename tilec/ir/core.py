@@ -63,6 +63,12 @@ class SharedType:
     slots: int = 1
     layout: SharedLayout | None = None
 
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes from one slot to the next: aligned for the widest LDS instruction (16 bytes)."""
+        assert self.layout is not None
+        return -(-self.layout.bytes // 16) * 16
+
 
 @dataclass(frozen=True)
 class TokenType:

@@ -152,9 +152,8 @@ class _Ring:
         return mine.start < theirs.stop and theirs.start < mine.stop
 
     def _bytes(self, slot: int) -> range:
-        layout = self.type.layout
-        size = layout.slot_bytes if layout is not None else self.type.dtype.bytes_of(int(np.prod(self.type.shape)))
-        return range(self.offset + slot * size, self.offset + (slot + 1) * size)
+        start = self.offset + slot * self.type.slot_bytes
+        return range(start, start + self.type.slot_bytes)
 
 
 @dataclass(eq=False)

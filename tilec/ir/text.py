@@ -28,7 +28,7 @@ from tilec.ir.shared_layout import SharedLayout
 
 _TYPES: dict[str, type] = {"tensor": TensorType, "tile": TileType, "shared": SharedType, "token": TokenType}
 _TYPE_NAMES = {c: name for name, c in _TYPES.items()}
-_LAYOUTS: dict[str, type] = {"layout": Layout, "shared_layout": SharedLayout}
+_LAYOUTS: dict[str, Any] = {"layout": Layout, "shared": SharedLayout}
 _WORDS = {"true": True, "false": False, "none": None, "inf": math.inf, "nan": math.nan}
 assert tile.Constant.mnemonic in OPS
 
@@ -189,7 +189,7 @@ tuple: "(" (_literal ("," _literal)*)? ")"
 
 VALUE: /%[A-Za-z0-9_.]+/
 LAYOUT: /#[0-9]+/
-LAYOUT_TEXT: /(layout|shared_layout)\([^\n]*\)/
+LAYOUT_TEXT: /(layout|shared)\([^\n]*\)/
 NAME: /[A-Za-z_][A-Za-z0-9_]*/
 SHAPE: /[0-9]+(x[0-9]+)+/
 FLOAT: /-?([0-9]+\.[0-9]*([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)|-inf/
