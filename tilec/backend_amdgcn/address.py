@@ -1,0 +1,243 @@
+"""Where the elements of a tile lie in global memory: descriptors, lane offsets, bounds.
+
+A tensor that is not wide spans less than 2 GiB, so every byte offset from its base fits in 31 bits: one buffer descriptor, built
+once, with the exact number of bytes; lane offsets are 32-bit VGPRs, the tile's own offset a scalar. Lanes outside the bounds get
+offset 2**31, which the range check turns into a zero (loads) or nothing (stores); it is compared per dword, so that a vector that
+starts inside and ends beyond the tensor reads zeros there (facts: raw buffer addressing).
+A wide tensor takes the general path: a 64-bit address per lane, and EXEC narrowed to the lanes inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilec.backend_amdgcn import alu
+from tilec.backend_amdgcn.lowering import Lowering
+from tilec.ir.core import TensorType
+from tilec.ir.layout import Layout
+from tilec.ir.machine import Immediate, Operand, Ref
+
+OUTSIDE = 0x80000000
+DESCRIPTOR_FORMAT = 0x00027000      # dword 3 of a raw buffer descriptor: data format must not be 0 (facts/isa: waits and ABI)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRef:
+    """A tensor or view: base address (SGPR pair), per axis the stride in bytes (SGPR pair; constant for the contiguous axis) and
+    the extent (scalar)."""
+
+    type: TensorType
+    base: Ref
+    strides: tuple[Operand, ...]
+    extents: tuple[Operand, ...]
+
+    @property
+    def element_bytes(self) -> int:
+        return max(8, self.type.dtype.bits) // 8
+
+
+def low(operand: Operand) -> Operand:
+    """The low dword of a stride."""
+    return operand if isinstance(operand, Immediate) else operand[0]
+
+
+def times(context: Lowering, x: Operand, y: Operand) -> Operand:
+    """32-bit scalar product, folded where it can be."""
+    for a, b in ((x, y), (y, x)):
+        if isinstance(a, Immediate):
+            if a.value == 0 or isinstance(b, Immediate):
+                return Immediate(a.value * (b.value if isinstance(b, Immediate) else 0) & 0xFFFFFFFF)
+            if a.value == 1:
+                return b
+            if a.value & (a.value - 1) == 0:
+                return context.b.pure("s_lshl_b32", b, a.value.bit_length() - 1, kind="s")
+    return context.b.pure("s_mul_i32", x, y, kind="s")
+
+
+def plus(context: Lowering, x: Operand, y: Operand) -> Operand:
+    """32-bit scalar sum, folded where it can be."""
+    if isinstance(x, Immediate) and isinstance(y, Immediate):
+        return Immediate(x.value + y.value & 0xFFFFFFFF)
+    if isinstance(x, Immediate):
+        x, y = y, x
+    return x if isinstance(y, Immediate) and y.value == 0 else context.b.pure("s_add_i32", x, y, kind="s")
+
+
+def minus(context: Lowering, x: Operand, y: Operand) -> Operand:
+    if isinstance(x, Immediate) and isinstance(y, Immediate):
+        return Immediate(x.value - y.value & 0xFFFFFFFF)
+    return x if isinstance(y, Immediate) and y.value == 0 else context.b.pure("s_sub_i32", x, y, kind="s")
+
+
+def vector_plus(context: Lowering, x: Operand, y: Operand) -> Operand:
+    """Sum of lane offsets, either of which may be uniform."""
+    for a, b in ((x, y), (y, x)):
+        if isinstance(a, Immediate) and a.value == 0:
+            return b
+    if is_uniform(x) and is_uniform(y):
+        return plus(context, x, y)
+    return context.b.pure("v_add_u32", x, y)
+
+
+def is_uniform(operand: Operand) -> bool:
+    return isinstance(operand, Immediate) or operand.kind == "s"
+
+
+def vector_times(context: Lowering, coordinate: Operand, stride: Operand) -> Operand:
+    """A coordinate times a stride of less than 2**31 bytes."""
+    if is_uniform(coordinate):
+        return times(context, coordinate, stride)
+    if isinstance(stride, Immediate) and stride.value & (stride.value - 1) == 0:
+        shift = stride.value.bit_length() - 1
+        return context.b.pure("v_lshlrev_b32", shift, coordinate) if shift else coordinate
+    return context.b.pure("v_mul_lo_u32", coordinate, stride)
+
+
+def product64(context: Lowering, x: Operand, stride: Operand) -> Ref:
+    """A non-negative 32-bit scalar times a stride, in 64 bits."""
+    if isinstance(stride, Immediate):
+        stride = context.b.pair(stride.value, 0)
+    return alu.multiply64(context.b, alu.widen(context.b, x, signed=True), stride)
+
+
+def descriptor(context: Lowering, tensor: TensorRef) -> Ref:
+    """The raw buffer descriptor of a tensor that is not wide: base, and exactly the bytes from there to its last element's dword."""
+    b = context.b
+    span: Operand = Immediate(tensor.element_bytes)
+    empty: Operand | None = None
+    for stride, extent in zip(tensor.strides, tensor.extents):
+        span = plus(context, span, times(context, plus(context, extent, Immediate(0xFFFFFFFF)), low(stride)))
+        smallest = extent if empty is None else b.pure("s_min_i32", empty, extent, kind="s")
+        empty = smallest
+    if tensor.type.alignment >= 4:          # whole dwords are read: the one that holds the last byte counts as inside
+        span = b.pure("s_and_b32", plus(context, span, Immediate(3)), 0xFFFFFFFC, kind="s")
+    if empty is not None:
+        span = b.pure_sequence([("s_cmp_gt_i32", (empty, Immediate(0)), {"dst": None}), ("s_cselect_b32", (span, 0), {})], kind="s")
+    return b.pure_sequence([
+        ("s_mov_b32", (tensor.base[0],), {"dst": 0}), ("s_and_b32", (tensor.base[1], 0xFFFF), {"dst": 1}),
+        ("s_mov_b32", (span,), {"dst": 2}), ("s_mov_b32", (DESCRIPTOR_FORMAT,), {"dst": 3})], kind="s", size=4, name="descriptor")
+
+
+@dataclass(frozen=True, eq=False)
+class TileAccess:
+    """One tile of a tensor in a register layout: lane coordinates, the tile's origin, and how far each axis goes from there.
+
+    `limits[d]`: coordinates along axis d below it are inside (None: all are)."""
+
+    context: Lowering
+    tensor: TensorRef
+    layout: Layout
+    origins: tuple[Operand, ...]
+    limits: tuple[Operand | None, ...]
+
+    @property
+    def vector(self) -> int:
+        """Items that one memory instruction moves: consecutive along the contiguous axis, at most 16 bytes, as aligned as the
+        class of the tensor says."""
+        type = self.tensor.type
+        if type.contiguous is None:
+            return 1
+        most = 16 if type.alignment >= 4 else max(type.alignment, self.tensor.element_bytes)
+        return min(self.layout.vector_width(type.contiguous), max(1, most // self.tensor.element_bytes))
+
+    def coordinate(self, axis: int) -> Operand:
+        return self.context.coordinate(self.layout, axis)
+
+    def lane_offset(self) -> Operand:
+        """Byte offset of this lane's item 0 from the tile's origin."""
+        total: Operand = Immediate(0)
+        for axis, stride in enumerate(self.tensor.strides):
+            total = vector_plus(self.context, total, vector_times(self.context, self.coordinate(axis), low(stride)))
+        return total
+
+    def tile_offset(self) -> Operand:
+        """Byte offset of the tile's origin from the tensor's base (scalar)."""
+        total: Operand = Immediate(0)
+        for origin, stride in zip(self.origins, self.tensor.strides):
+            total = plus(self.context, total, times(self.context, origin, low(stride)))
+        return total
+
+    def item_offset(self, item: int) -> tuple[Operand, int]:
+        """What an item adds to its lane's offset: a scalar part and a constant part in bytes."""
+        scalar: Operand = Immediate(0)
+        constant = 0
+        for axis, offset in enumerate(self.layout.item_offset(item)):
+            stride = self.tensor.strides[axis]
+            if isinstance(stride, Immediate):
+                constant += offset * stride.value
+            else:
+                scalar = plus(self.context, scalar, times(self.context, Immediate(offset), low(stride)))
+        return scalar, constant
+
+    def below(self, axis: int, item: int, extra: int = 0) -> Operand | None:
+        """Mask of lanes whose item, moved by `extra`, is inside along an axis; None when all are."""
+        limit = self.limits[axis]
+        if limit is None:
+            return None
+        limit = minus(self.context, limit, Immediate(self.layout.item_offset(item)[axis] + extra))
+        return self.context.b.pure("v_cmp_gt_i32", limit, self.coordinate(axis), kind="s", size=2)
+
+    def inside(self, item: int, last: int = 0) -> Operand | None:
+        """Mask of lanes for which the vector from `item` to `item + last` along the contiguous axis is inside on every axis."""
+        mask: Operand | None = None
+        for axis in range(len(self.limits)):
+            extra = last if axis == self.tensor.type.contiguous else 0
+            mask = both(self.context, mask, self.below(axis, item, extra))
+        return mask
+
+
+def both(context: Lowering, x: Operand | None, y: Operand | None) -> Operand | None:
+    """Lanes in both masks; None stands for all lanes."""
+    if x is None or y is None:
+        return y if x is None else x
+    return context.b.pure("s_and_b64", x, y, kind="s", size=2)
+
+
+def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], layout: Layout, inside: tuple[bool, ...]) -> TileAccess:
+    """The access of the tile at tile index `indices`. An index far outside is cut to just outside, so that products fit."""
+    b = context.b
+    origins, limits = [], []
+    for axis, (index, size, extent) in enumerate(zip(indices, layout.shape, tensor.extents)):
+        if inside and inside[axis]:
+            origins.append(times(context, index, Immediate(size)))
+            limits.append(None)
+            continue
+        if isinstance(index, Immediate):
+            signed = index.value - (1 << 32) if index.value & 0x80000000 else index.value
+            index = Immediate(max(-1, min(signed, (1 << 31) // size - 1)) & 0xFFFFFFFF)
+        else:
+            most = b.pure("s_lshr_b32", extent, size.bit_length() - 1, kind="s")
+            index = b.pure("s_min_i32", index, plus(context, most, Immediate(1)), kind="s")
+        origin = times(context, index, Immediate(size))
+        limit = minus(context, extent, origin)
+        if isinstance(index, Immediate):
+            limit = Immediate(0) if index.value & 0x80000000 else limit
+        else:
+            limit = b.pure_sequence([("s_cmp_lt_i32", (index, Immediate(0)), {"dst": None}), ("s_cselect_b32", (0, limit), {})], kind="s")
+        origins.append(origin)
+        limits.append(limit)
+    return TileAccess(context, tensor, layout, tuple(origins), tuple(limits))
+
+
+def masked_offset(context: Lowering, offset: Operand, mask: Operand | None) -> Operand:
+    """The lane offset where the mask is set, an offset outside every buffer elsewhere."""
+    if mask is None:
+        return offset
+    outside = context.b.pure("v_mov_b32", OUTSIDE, name="outside")
+    if is_uniform(offset):
+        offset = context.b.pure("v_mov_b32", offset)
+    return context.b.pure("v_cndmask_b32", outside, offset, mask)
+
+
+def wide_address(context: Lowering, tensor: TensorRef, coordinates: list[Operand]) -> Ref:
+    """64-bit address per lane of the element at `coordinates` (non-negative 32-bit, VGPR or uniform) of a wide tensor."""
+    b = context.b
+    address: Operand = tensor.base
+    for coordinate, stride in zip(coordinates, tensor.strides):
+        step = stride if not isinstance(stride, Immediate) else b.pair(stride.value, 0)
+        result = alu.multiply_wide(b, coordinate, step[0], address)
+        high = b.value("v_mul_lo_u32", coordinate, step[1])
+        address = b.register("v", 2)
+        b.emit("v_mov_b32", [address[0]], [result[0]])
+        b.emit("v_add_u32", [address[1]], [result[1], high])
+    return address if address.kind == "v" else b.vector(address)

@@ -1,0 +1,269 @@
+"""Builds a machine program in form virtual: emits instructions, makes registers, opens loops and conditionals.
+
+Legal by construction: a VALU instruction gets at most one SGPR or literal (the constant bus of gfx9), literals only where the
+encoding has room. `pure` instructions (addresses, masks, scalars) are numbered by value and placed in the outermost open region
+where their sources exist: what does not change in a loop is computed once, before it, without a later pass.
+Regions nest: the kernel, loop bodies, branches. A region's block stays open for hoisted code while inner regions are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilec.backend_amdgcn.isa import Row, is_inline, rows
+from tilec.errors import Location
+from tilec.ir.machine import (
+    Block, Immediate, Instruction, Operand, Physical, Ref, Register, SharedAccess, Target, whole,
+)
+from tilec.target import target
+
+Source = Operand | int
+
+
+@dataclass
+class _OpenBlock:
+    label: str
+    depth: int
+    title: str = ""
+    instructions: list[Instruction] = field(default_factory=list)
+
+
+@dataclass
+class _Region:
+    """A nesting level: the block that code of this level goes to now, and the values numbered at it."""
+
+    block: _OpenBlock
+    numbered: dict[Any, Ref] = field(default_factory=dict)
+
+
+class Builder:
+    """`where` and `title` are set by the caller as it goes through the tile program; they label what is emitted."""
+
+    def __init__(self, arch: str):
+        self.arch = arch
+        self.target = target(arch)
+        self.rows = rows(arch)
+        self.blocks: list[_OpenBlock] = []
+        self.where: Location | None = None
+        self.name = ""
+        self._labels = 0
+        self._level: dict[Register, int] = {}
+        self._regions: list[_Region] = []
+        self._open("entry", 0)
+
+    # -- registers ------------------------------------------------------------------------------------------------------
+
+    def register(self, kind: str, size: int = 1, name: str = "") -> Ref:
+        """A new register, known at the current level."""
+        register = Register(kind, size, name or self.name, self.where)
+        self._level[register] = self.level
+        return whole(register)
+
+    # -- plain emission -------------------------------------------------------------------------------------------------
+
+    @property
+    def level(self) -> int:
+        return len(self._regions) - 1
+
+    def emit(self, op: str, dst: Sequence[Operand] = (), src: Sequence[Source] = (), *, note: str = "",
+             shared: SharedAccess | None = None, level: int | None = None, **modifiers: Any) -> None:
+        """One instruction at the current place (or at the end of an outer level's open block), made legal."""
+        region = self._regions[self.level if level is None else level]
+        row = self.rows[op]
+        sources = tuple(Immediate(s) if isinstance(s, int) else s for s in src)
+        if row.unit in ("valu", "trans"):
+            sources = self._legal_vector(row, sources, region)
+        elif row.unit == "salu":
+            sources = self._legal_scalar(row, sources, region)
+        elif row.unit in ("vmem", "lds"):
+            sources = tuple(self.vector(s) if spec.code == "v" and not _is_vector(s) else s for s, spec in zip(sources, row.src)) \
+                + sources[len(row.src):]
+        region.block.instructions.append(
+            Instruction(op, tuple(dst), sources, tuple(modifiers.items()), self.where, note, shared))
+
+    def vector(self, source: Operand) -> Ref:
+        """The operand in VGPRs: itself, or a copy."""
+        size = 1 if isinstance(source, Immediate) else source.size
+        result = self.register("v", size)
+        for i in range(size):
+            self.emit("v_mov_b32", [result[i]], [source if size == 1 else source[i]])
+        return result
+
+    def value(self, op: str, *src: Source, kind: str = "v", size: int = 1, name: str = "", **modifiers: Any) -> Ref:
+        """One instruction with one new destination."""
+        result = self.register(kind, size, name)
+        self.emit(op, [result], src, **modifiers)
+        return result
+
+    def copy(self, dst: Ref, src: Operand) -> None:
+        """A move that the allocator may remove."""
+        self.emit("copy", [dst], [src])
+
+    def _legal_vector(self, row: Row, sources: tuple[Operand, ...], region: _Region) -> tuple[Operand, ...]:
+        result = list(sources)
+        if "commutes" in row.flags and _is_literal(result[1]) and not _is_literal(result[0]):
+            result[0], result[1] = result[1], result[0]
+        bus: set[Operand] = set()
+        for index in sorted(range(len(row.src)), key=lambda i: row.src[i].code != "m"):     # a mask can't move: it goes first
+            source = result[index]
+            if _is_literal(source):
+                fits = row.takes_literal and index == 0 and not bus and all(_is_vector(s) for s in result[1:len(row.src)])
+                if not fits:
+                    result[index] = source = self._constant(source, row.src[index].size, region)
+            if _is_scalar(source) and source not in bus:
+                if bus or any(_is_literal(s) for s in result[:index]):
+                    result[index] = self._moved(source, region)
+                else:
+                    bus.add(source)
+        return tuple(result)
+
+    def _legal_scalar(self, row: Row, sources: tuple[Operand, ...], region: _Region) -> tuple[Operand, ...]:
+        result = list(sources)
+        literals = {s.value for s in result if isinstance(s, Immediate) and not is_inline(s.value)}
+        for index, source in enumerate(result):
+            if _is_literal(source) and len(literals) > 1 and isinstance(source, Immediate):
+                literals.discard(source.value)
+                moved = self.register("s")
+                region.block.instructions.append(Instruction("s_mov_b32", (moved,), (source,), where=self.where))
+                result[index] = moved
+        return tuple(result)
+
+    def _constant(self, source: Operand, size: int, region: _Region) -> Ref:
+        """A literal in SGPRs, numbered at the outermost level so that a loop does not load it again."""
+        assert isinstance(source, Immediate)
+        if size == 2:
+            return self.pair(source.value & 0xFFFFFFFF, source.value >> 32 & 0xFFFFFFFF)
+        return self.pure("s_mov_b32", source.value, kind="s")
+
+    def _moved(self, source: Operand, region: _Region) -> Ref:
+        moved = self.register("v", source.size)
+        for i in range(source.size):
+            part = source if source.size == 1 else source[i]
+            region.block.instructions.append(Instruction("v_mov_b32", (moved[i],), (part,), where=self.where))
+        return moved
+
+    # -- pure code: numbered and hoisted --------------------------------------------------------------------------------
+
+    def level_of(self, source: Source) -> int:
+        """The outermost level at which an operand is known."""
+        return self._level.get(source.register, 0) if isinstance(source, Ref) else 0
+
+    def pure(self, op: str, *src: Source, kind: str = "v", size: int = 1, name: str = "", **modifiers: Any) -> Ref:
+        """The result of an instruction without side effects (but SCC), computed once for the same operands."""
+        return self.pure_sequence([(op, src, modifiers)], kind=kind, size=size, name=name)
+
+    def pure_sequence(self, steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]], *, kind: str, size: int = 1,
+                      name: str = "") -> Ref:
+        """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes only a part of it
+        has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
+        key = (kind, size, tuple((op, tuple(src), tuple(sorted(m.items()))) for op, src, m in steps))
+        level = max((self.level_of(s) for _, src, _ in steps for s in src), default=0)
+        for region in self._regions[:self.level + 1]:
+            if key in region.numbered:
+                return region.numbered[key]
+        saved_name, self.name = self.name, name or self.name
+        result = self.register(kind, size)
+        self.name = saved_name
+        self._level[result.register] = level
+        for op, src, modifiers in steps:
+            modifiers = dict(modifiers)
+            part = modifiers.pop("dst", "whole")
+            dst = [] if part is None else [result if part == "whole" else result[part]]
+            sources = tuple(result[s[1]] if isinstance(s, tuple) else s for s in src)
+            self.emit(op, dst, sources, level=level, **modifiers)
+        self._regions[level].numbered[key] = result
+        return result
+
+    def pair(self, low: Source, high: Source) -> Ref:
+        """Two scalar dwords side by side."""
+        return self.pure_sequence([("s_mov_b32", (low,), {"dst": 0}), ("s_mov_b32", (high,), {"dst": 1})], kind="s", size=2)
+
+    def set_level(self, registers: list[Ref], level: int) -> None:
+        """Registers that a loop changes belong to its body while it is open, and to the level around it afterwards."""
+        for ref in registers:
+            self._level[ref.register] = level
+
+    # -- regions --------------------------------------------------------------------------------------------------------
+
+    def label(self, stem: str) -> str:
+        self._labels += 1
+        return f"{stem}_{self._labels}"
+
+    def _open(self, label: str, depth: int, title: str = "") -> None:
+        """Starts a new region with a block of its own."""
+        block = _OpenBlock(label, depth, title)
+        self.blocks.append(block)
+        self._regions.append(_Region(block))
+
+    def _next_block(self, label: str) -> None:
+        """Goes on at the current level in a new block."""
+        region = self._regions[-1]
+        region.block = _OpenBlock(label, region.block.depth)
+        self.blocks.append(region.block)
+
+    def begin_loop(self, title: str = "") -> Loop:
+        """Opens a loop body. What the loop carries must have been copied to its registers before."""
+        loop = Loop(self.label("loop"), self.label("after_loop"), self._regions[-1].block)
+        self._open(loop.label, self._regions[-1].block.depth + 1, title)
+        return loop
+
+    def end_loop(self, loop: Loop, enter: list[Instruction], again: list[Instruction]) -> None:
+        """Closes the body. `enter` and `again` are compares that set SCC when the (first, next) trip shall run."""
+        loop.before.instructions += [*enter, Instruction("s_cbranch_scc0", (), (Target(loop.exit),))]
+        self._regions[-1].block.instructions += [*again, Instruction("s_cbranch_scc1", (), (Target(loop.label),))]
+        self._regions.pop()
+        self._next_block(loop.exit)
+
+    def begin_if(self, compare: list[Instruction], branch: str = "s_cbranch_scc0") -> Branch:
+        """Opens a block that runs only if `branch` is not taken after `compare`."""
+        open_branch = Branch(self._regions[-1].block, compare, branch, self.label("else"), self.label("endif"))
+        self._open(self.label("then"), self._regions[-1].block.depth)
+        return open_branch
+
+    def begin_else(self, branch: Branch) -> None:
+        self._regions[-1].block.instructions.append(Instruction("s_branch", (), (Target(branch.end),)))
+        self._regions.pop()
+        branch.has_else = True
+        self._open(branch.otherwise, branch.before.depth)
+
+    def end_if(self, branch: Branch) -> None:
+        self._regions.pop()
+        skip = branch.otherwise if branch.has_else else branch.end
+        branch.before.instructions += [*branch.compare, Instruction(branch.branch, (), (Target(skip),))]
+        self._next_block(branch.end)
+
+    def finish(self) -> tuple[Block, ...]:
+        assert self.level == 0
+        self.emit("s_endpgm")
+        return tuple(Block(b.label, tuple(b.instructions), b.depth, b.title) for b in self.blocks)
+
+
+@dataclass
+class Loop:
+    label: str
+    exit: str
+    before: _OpenBlock
+
+
+@dataclass
+class Branch:
+    before: _OpenBlock
+    compare: list[Instruction]
+    branch: str
+    otherwise: str
+    end: str
+    has_else: bool = False
+
+
+def _is_literal(source: Operand) -> bool:
+    return isinstance(source, Immediate) and not is_inline(source.value)
+
+
+def _is_scalar(source: Operand) -> bool:
+    return isinstance(source, (Ref, Physical)) and source.kind in ("s", "vcc", "exec", "m0")
+
+
+def _is_vector(source: Operand) -> bool:
+    return isinstance(source, (Ref, Physical)) and source.kind in ("v", "a", "va")

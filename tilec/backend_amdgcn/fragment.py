@@ -1,0 +1,180 @@
+"""A tile as the registers of a wave's lanes: items in compute form, and packed dwords as memory and MFMA want them.
+
+Compute form: what VALU instructions work on. f16 and bf16 compute in f32 (one rounding per op gives the correctly rounded 16-bit
+result, since 24 >= 2 * 11 + 2), integers below 32 bits in 32 bits, bool as a lane mask in an SGPR pair.
+A fragment is either stored (its dwords sit in registers) or lazy (items are computed when asked for), so that a chain of
+elementwise ops with one reader each needs no registers for whole intermediate tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.backend_amdgcn.builder import Builder
+from tilec.dtypes import DType
+from tilec.ir.core import TileType
+from tilec.ir.machine import Immediate, Operand, Physical, Ref
+
+
+def storage_bits(dtype: DType) -> int:
+    """Bits of an item in a packed dword; bool is stored as a byte 0 or 1, as in memory."""
+    return 8 if dtype.name == "bool" else dtype.bits
+
+
+class Fragment:
+    """A tile in registers. `items` per lane; `dwords` per lane in storage form."""
+
+    def __init__(self, builder: Builder, type: TileType):
+        assert type.layout is not None
+        self.builder, self.type, self.dtype = builder, type, type.dtype
+        self.items = type.layout.items
+        self.bits = storage_bits(type.dtype)
+        self.dwords = -(-self.items * self.bits // 32)
+
+    def value(self, item: int) -> Operand:
+        """Item in compute form: a VGPR (or pair), a mask, an SGPR or a constant."""
+        raise NotImplementedError
+
+    def dword(self, index: int) -> Operand:
+        """Packed dword `index`."""
+        raise NotImplementedError
+
+    def stored(self) -> Stored:
+        """This fragment with every dword in a register now."""
+        return Stored(self.builder, self.type, [self.dword(i) for i in range(self.dwords)])
+
+
+class Stored(Fragment):
+    """Dwords in registers (or constants)."""
+
+    def __init__(self, builder: Builder, type: TileType, dwords: list[Operand]):
+        super().__init__(builder, type)
+        assert len(dwords) == self.dwords, (type, len(dwords))
+        self.refs = dwords
+
+    def dword(self, index: int) -> Operand:
+        return self.refs[index]
+
+    def stored(self) -> Stored:
+        return self
+
+    def value(self, item: int) -> Operand:
+        if self.bits == 64:
+            return joined(self.builder, self.refs[2 * item:2 * item + 2], kind="v")
+        per_dword = 32 // self.bits
+        return unpack(self.builder, self.dtype, in_vgpr(self.builder, self.refs[item // per_dword]), item % per_dword)
+
+
+class Lazy(Fragment):
+    """Items computed on demand by `compute`; packing follows the dtype."""
+
+    def __init__(self, builder: Builder, type: TileType, compute: Callable[[int], Operand]):
+        super().__init__(builder, type)
+        self.value = compute      # type: ignore[method-assign]
+
+    def dword(self, index: int) -> Operand:
+        if self.bits == 64:
+            pair = self.value(index // 2)
+            return pair[index % 2] if isinstance(pair, (Ref, Physical)) else pair
+        per_dword = 32 // self.bits
+        first = index * per_dword
+        return pack(self.builder, self.dtype, [self.value(i) for i in range(first, min(first + per_dword, self.items))])
+
+
+class Packed(Fragment):
+    """Narrow items computed a dword at a time (rounding two at once, wrapping four at once) and remembered."""
+
+    def __init__(self, builder: Builder, type: TileType, compute: Callable[[int], Operand]):
+        super().__init__(builder, type)
+        self.compute = compute
+        self.known: dict[int, Operand] = {}
+
+    def dword(self, index: int) -> Operand:
+        if index not in self.known:
+            self.known[index] = self.compute(index)
+        return self.known[index]
+
+    def value(self, item: int) -> Operand:
+        per_dword = 32 // self.bits
+        return unpack(self.builder, self.dtype, self.dword(item // per_dword), item % per_dword)
+
+
+def in_vgpr(builder: Builder, operand: Operand) -> Operand:
+    """The operand where VALU can read it: what may end in an AGPR is copied (the allocator removes the copy if it did not)."""
+    if isinstance(operand, Ref) and operand.kind in ("va", "a"):
+        result = builder.register("v", operand.size, operand.register.name)
+        builder.copy(result, operand)
+        return result
+    return operand
+
+
+def joined(builder: Builder, dwords: list[Operand], kind: str = "va") -> Ref:
+    """The dwords as one tuple: in place when they already stand side by side, else copied into a new one."""
+    first = dwords[0]
+    if isinstance(first, Ref) and (kind != "v" or first.kind == "v") and all(
+            isinstance(d, Ref) and d.register is first.register and d.start == first.start + i for i, d in enumerate(dwords)):
+        return Ref(first.register, first.start, len(dwords))
+    result = builder.register(kind, len(dwords))
+    for i, dword in enumerate(dwords):
+        builder.copy(result[i], dword)
+    return result
+
+
+def unpack(b: Builder, dtype: DType, dword: Operand, place: int) -> Operand:
+    """Item `place` of a packed dword in compute form."""
+    bits = storage_bits(dtype)
+    if bits == 32:
+        return dword
+    if dtype.name == "bf16":
+        return b.value("v_lshlrev_b32", 16, dword) if place == 0 else b.value("v_and_b32", 0xFFFF0000, dword)
+    if dtype.name == "f16":
+        low = dword if place == 0 else b.value("v_lshrrev_b32", 16, dword)
+        return b.value("v_cvt_f32_f16", low)
+    if dtype.name == "bool":
+        byte = b.value("v_bfe_u32", dword, 8 * place, 8)
+        return b.value("v_cmp_ne_u32", 0, byte, kind="s", size=2)
+    return b.value("v_bfe_i32" if dtype.kind == "int" else "v_bfe_u32", dword, bits * place, bits)
+
+
+def pack(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
+    """Items in compute form (already rounded or to be wrapped to the dtype) in one dword, the first lowest."""
+    if dtype.name == "bool":
+        items = [b.value("v_cndmask_b32", 0, 1, item) for item in items]
+    bits = storage_bits(dtype)
+    if bits == 32:
+        return items[0]
+    if dtype.is_float:
+        return round_pair(b, dtype, items)
+    if all(isinstance(item, Immediate) for item in items):
+        return Immediate(sum((item.value & (1 << bits) - 1) << bits * i for i, item in enumerate(items)))
+    # v_perm_b32 picks bytes: 0-3 from its second source, 4-7 from its first, 0x0c is zero.
+    if bits == 16:
+        return b.value("v_perm_b32", items[1], items[0], 0x05040100) if len(items) == 2 else items[0]
+    pairs = [b.value("v_perm_b32", items[i + 1], items[i], 0x0C0C0400) if i + 1 < len(items) else items[i]
+             for i in range(0, len(items), 2)]
+    return b.value("v_perm_b32", pairs[1], pairs[0], 0x05040100) if len(pairs) == 2 else pairs[0]
+
+
+def round_pair(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
+    """One or two f32 values rounded to nearest even to f16 or bf16, in one dword."""
+    low, high = items[0], items[1] if len(items) > 1 else Immediate(0)
+    if dtype.name == "bf16":
+        if b.target.has("cvt_pk_bf16_f32"):
+            return b.value("v_cvt_pk_bf16_f32", low, high)
+        return b.value("v_perm_b32", _bf16_bits(b, high), _bf16_bits(b, low), 0x07060302)
+    assert dtype.name == "f16"
+    if b.target.has("cvt_pk_f16_f32"):
+        return b.value("v_cvt_pk_f16_f32", low, high)
+    return b.value("v_pack_b32_f16", b.value("v_cvt_f16_f32", low), b.value("v_cvt_f16_f32", high))
+
+
+def _bf16_bits(b: Builder, value: Operand) -> Operand:
+    """An f32 whose high half is the value rounded to bf16 (round half to even on the bits; a NaN stays one and is made quiet)."""
+    if isinstance(value, Immediate):
+        bits = value.value & 0xFFFFFFFF
+        return value if bits & 0xFFFF == 0 else Immediate(bits + 0x7FFF + (bits >> 16 & 1))
+    odd = b.value("v_bfe_u32", value, 16, 1)
+    rounded = b.value("v_add3_u32", value, odd, 0x7FFF)
+    quiet = b.value("v_or_b32", 0x00400000, value)
+    is_nan = b.value("v_cmp_u_f32", value, value, kind="s", size=2)
+    return b.value("v_cndmask_b32", rounded, quiet, is_nan)

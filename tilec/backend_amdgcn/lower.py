@@ -1,0 +1,131 @@
+"""needs  tile program in form laid_out or clustered        gives  machine program in form virtual
+promise  the machine program does what the interpreter says of the tile program, one workgroup per program id
+method   one rule per op; scalars live in SGPRs, tiles in VGPRs and AGPRs as fragments; control flow is uniform, EXEC stays all ones
+         outside the few rules that narrow it for one instruction; addresses, masks and scalars are hoisted by the builder
+checked  interpreter == emulator on every kernel, shape sweep and random tile program
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.backend_amdgcn import lower_dot, lower_math, lower_mem
+from tilec.backend_amdgcn.builder import Builder
+from tilec.backend_amdgcn.fragment import Fragment, Stored
+from tilec.backend_amdgcn.lowering import Lowering, parallel_copy
+from tilec.errors import InternalError
+from tilec.ir import tile
+from tilec.ir.abi import argument_slots
+from tilec.ir.core import Block, Op, Program, ScalarType, TileType, TokenType, Value
+from tilec.ir.machine import Instruction, Immediate, Operand, Ref
+from tilec.ir import machine
+
+Rule = Callable[[Lowering, Op], None]
+
+
+def lower(program: Program, arch: str) -> machine.Program:
+    """The machine program of a tile program. Raises TilecError for what the architecture can't do."""
+    context = Lowering(program, arch)
+    lower_mem.bind_parameters(context)
+    lower_block(context, program.body)
+    slots, size = argument_slots(program)
+    return machine.Program(program.name, arch, context.b.finish(), waves=program.waves, lds_bytes=context.lds_bytes(),
+                           slots=slots, argument_bytes=size, where=program.where)
+
+
+def lower_block(context: Lowering, block: Block) -> None:
+    for op in block.ops:
+        rule = RULES.get(type(op))
+        if rule is None:
+            raise InternalError(f"no lowering for {op.mnemonic}", where=op.where)
+        context.b.where = op.where or context.b.where
+        context.b.name = op.results[0].name if op.results else ""
+        rule(context, op)
+
+
+# -- control flow -----------------------------------------------------------------------------------------------------------
+
+def _carried_registers(context: Lowering, value: Value) -> list[Ref]:
+    """Registers that hold a value which control flow changes: a scalar's dwords, a tile's packed dwords in tuples, a token."""
+    b = context.b
+    if isinstance(value.type, TokenType):
+        return [b.register("t", 1, value.name)]
+    if isinstance(value.type, ScalarType):
+        return [b.register("s", 2 if value.type.dtype.bits == 64 else 1, value.name)]
+    assert isinstance(value.type, TileType) and value.type.layout is not None
+    kind, group = context.tuple_of(value)
+    total = Fragment(b, value.type).dwords
+    tuples = [b.register(kind, min(group, total - start), value.name) for start in range(0, total, group)]
+    return [t[i] for t in tuples for i in range(t.size)]
+
+
+def _bind_carried(context: Lowering, value: Value, registers: list[Ref]) -> None:
+    if isinstance(value.type, TileType):
+        context.values[value] = Stored(context.b, value.type, list(registers))
+    else:
+        context.values[value] = registers[0]
+
+
+def _operands_of(context: Lowering, value: Value) -> list[Operand]:
+    """What `_carried_registers` would hold, as it is now."""
+    known = context.values[value]
+    if isinstance(known, Fragment):
+        return [known.dword(i) for i in range(known.dwords)]
+    if value.type.dtype.bits == 64 if isinstance(value.type, ScalarType) else False:
+        return [context.scalar64(value)]
+    return [known]
+
+
+def _assign(context: Lowering, registers: list[list[Ref]], values: tuple[Value, ...]) -> None:
+    pairs = [(register, operand) for group, value in zip(registers, values)
+             for register, operand in zip(group, _operands_of(context, value))]
+    parallel_copy(context.b, pairs)
+
+
+def _for(context: Lowering, op: tile.For) -> None:
+    b = context.b
+    counter, *params = op.body.params
+    lower_bound, upper, step = (context.scalar(v) for v in (op.lower, op.upper, op.step))
+    registers = [_carried_registers(context, p) for p in params]
+    _assign(context, registers, op.inits)
+    index = b.register("s", 1, counter.name)
+    b.copy(index, lower_bound)
+    loop = b.begin_loop(title=f"for {counter.name}")
+    changing = [index, *(r for group in registers for r in group)]
+    b.set_level(changing, b.level)
+    context.values[counter] = index
+    for param, group in zip(params, registers):
+        _bind_carried(context, param, group)
+    lower_block(context, op.body)
+    b.where = op.where
+    _assign(context, registers, op.body.yields)
+    b.emit("s_add_i32", [index], [index, step])
+    b.end_loop(loop, enter=[_compare("s_cmp_lt_i32", lower_bound, upper)], again=[_compare("s_cmp_lt_i32", index, upper)])
+    b.set_level(changing, b.level)
+    for result, group in zip(op.results, registers):
+        _bind_carried(context, result, group)
+
+
+def _compare(op: str, left: Operand, right: Operand) -> Instruction:
+    return Instruction(op, (), (left, right))
+
+
+def _if(context: Lowering, op: tile.If) -> None:
+    b = context.b
+    condition = context.scalar(op.condition)
+    registers = [_carried_registers(context, r) for r in op.results]
+    branch = b.begin_if([_compare("s_cmp_lg_u32", condition, Immediate(0))])
+    lower_block(context, op.then)
+    _assign(context, registers, op.then.yields)
+    if op.otherwise.ops or op.otherwise.yields:
+        b.begin_else(branch)
+        lower_block(context, op.otherwise)
+        _assign(context, registers, op.otherwise.yields)
+    b.end_if(branch)
+    for result, group in zip(op.results, registers):
+        _bind_carried(context, result, group)
+
+
+RULES: dict[type[Op], Rule] = {tile.For: _for, tile.If: _if, **lower_math.RULES, **lower_mem.RULES, **lower_dot.RULES}
+
+__all__ = ["Builder", "lower"]

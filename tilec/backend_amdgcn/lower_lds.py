@@ -1,0 +1,267 @@
+"""Lowering of LDS: rings of buffers, writes, reads (transposing where gfx950 can), copies straight from global memory, barriers.
+
+Addresses follow from `ir/lds_access.py`: one VGPR per distinct XOR pattern, computed before the loop; the rest is the immediate.
+The last instruction of an access defines its token: accesses of one kind complete in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilec.backend_amdgcn.address import TileAccess, descriptor, is_uniform, masked_offset, plus, tile_access, times, vector_plus
+from tilec.backend_amdgcn.fragment import Stored, joined
+from tilec.backend_amdgcn.lowering import Lowering
+from tilec.errors import InternalError
+from tilec.ir import tile
+from tilec.ir.core import Op, SharedType, Value
+from tilec.ir.layout import Layout
+from tilec.ir.lds_access import LdsAccess, lds_access, transposed_access
+from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
+from tilec.ir.shared_layout import SharedLayout
+
+WRITES = {1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128"}
+READS = {4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128"}
+
+
+@dataclass(frozen=True)
+class SharedRef:
+    """A ring in LDS: its first byte and the bytes of one slot."""
+
+    name: str
+    type: SharedType
+    offset: int
+    slot_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.slot_bytes * self.type.slots
+
+    def access(self, slot: Operand) -> SharedAccess:
+        """The bytes that an access to a slot may touch: all slots when the slot is not known."""
+        if isinstance(slot, Immediate):
+            first = self.offset + slot.value * self.slot_bytes
+            return SharedAccess(self.name, first, first + self.slot_bytes)
+        return SharedAccess(self.name, self.offset, self.offset + self.bytes)
+
+
+def slot_bytes(type: SharedType) -> int:
+    """Bytes from one slot of a ring to the next, as aligned as any access needs."""
+    assert type.layout is not None
+    return -(-type.layout.bytes // 16) * 16
+
+
+def _alloc(context: Lowering, op: tile.Alloc) -> None:
+    if op.offset < 0:
+        raise InternalError(f"LDS buffer {op.result.name} was not placed", where=op.where)
+    context.values[op.result] = SharedRef(op.result.name, op.result.type, op.offset, slot_bytes(op.result.type))
+
+
+def _slot(context: Lowering, slot: Value | None) -> Operand:
+    return Immediate(0) if slot is None else context.scalar(slot)
+
+
+class _Addresses:
+    """Address registers of an access to one slot of a ring."""
+
+    def __init__(self, context: Lowering, access: LdsAccess, buffer: SharedRef, slot: Operand):
+        self.context, self.access, self.buffer, self.slot = context, access, buffer, slot
+
+    def of(self, xor: int, offset: int) -> tuple[Operand, int]:
+        """Address register and immediate of a part."""
+        context = self.context
+        base = self._base(xor)
+        total = offset + self.buffer.offset
+        if isinstance(self.slot, Immediate):
+            total += self.slot.value * self.buffer.slot_bytes
+        else:
+            base = vector_plus(context, base, times(context, self.slot, Immediate(self.buffer.slot_bytes)))
+        high = total & ~context.target.ds_offset_max
+        base = vector_plus(context, base, Immediate(high))
+        if is_uniform(base):
+            base = context.b.pure("v_mov_b32", base)
+        return base, total - high
+
+    def _base(self, xor: int) -> Operand:
+        """`LdsAccess.base` as instructions."""
+        context, access = self.context, self.access
+        wave: Operand = Immediate(0)
+        for bit, mask in enumerate(access.wave):
+            if mask:
+                field = context.b.pure("s_bfe_u32", context.wave, bit | 1 << 16, kind="s")
+                part = times(context, field, Immediate(mask))
+                wave = part if isinstance(wave, Immediate) else context.b.pure("s_xor_b32", wave, part, kind="s")
+        if xor:
+            wave = Immediate(xor) if isinstance(wave, Immediate) else context.b.pure("s_xor_b32", wave, xor, kind="s")
+        base = context.linear(access.lane, wave)
+        if access.scale > 1:
+            base = _scaled(context, base, access.scale)
+        if access.pad_interval:
+            shift = access.pad_interval.bit_length() - 1
+            if is_uniform(base):
+                base = context.b.pure("v_mov_b32", base)
+            steps = context.b.pure("v_lshrrev_b32", shift, base)
+            base = context.b.pure("v_add_u32", base, _scaled(context, steps, access.pad_bytes))
+        return vector_plus(context, base, _grid_part(context, access.wave_grid, len(access.wave)))
+
+
+def _scaled(context: Lowering, value: Operand, factor: int) -> Operand:
+    if is_uniform(value):
+        return times(context, value, Immediate(factor))
+    if factor & (factor - 1) == 0:
+        return context.b.pure("v_lshlrev_b32", factor.bit_length() - 1, value)
+    return context.b.pure("v_mul_lo_u32", value, factor)
+
+
+def _grid_part(context: Lowering, grid: tuple[tuple[int, int], ...], bits: int) -> Operand:
+    """What the digits of the wave number above its bits add."""
+    total: Operand = Immediate(0)
+    for digit, step in context.wave_digits(tuple(count for count, _ in grid), bits):
+        total = plus(context, total, times(context, digit, Immediate(grid[step][1])))
+    return total
+
+
+def _write(context: Lowering, op: tile.SharedWrite) -> None:
+    b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
+    layout = op.value.type.layout
+    access = lds_access(layout, op.buffer.type.layout, context.target, writes=True)
+    if access is None:
+        raise InternalError(f"no LDS write from {layout} to {op.buffer.type.layout}", where=op.where)
+    fragment = context.fragment(op.value)
+    addresses = _Addresses(context, access, buffer, slot)
+    bytes_each = access.instruction.bytes
+    kept = set(layout.replication().items)
+    parts = [p for p in access.parts if _item_of(p.bit, fragment.bits) in kept]
+    token = b.register("t", 1, op.result.name)
+    for index, part in enumerate(parts):
+        address, offset = addresses.of(part.xor, part.offset)
+        first = part.bit // 32
+        dwords = [fragment.dword(first + i) for i in range(max(1, bytes_each // 4))]
+        dwords = [b.vector(d) if is_uniform(d) else d for d in dwords]
+        name, data = WRITES[bytes_each], joined(b, dwords)
+        if bytes_each < 4 and part.bit % 32:
+            byte = part.bit % 32 // 8
+            if byte % 2:
+                data = b.value("v_lshrrev_b32", 8, b.value("v_mov_b32", data) if data.kind != "v" else data)
+            name += "_d16_hi" if byte >= 2 else ""
+        last = [token] if index == len(parts) - 1 else []
+        b.emit(name, last, [address, data], shared=buffer.access(slot), **({"offset": offset} if offset else {}))
+    context.values[op.result] = token
+
+
+def _item_of(bit: int, bits: int) -> int:
+    return bit // bits
+
+
+def _read(context: Lowering, op: tile.SharedRead) -> None:
+    b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
+    result = op.results[0]
+    layout = buffer_side(result.type.layout, op.axes)
+    access = read_access(layout, op.buffer.type.layout, context.target)
+    if access is None:
+        raise InternalError(f"no LDS read from {op.buffer.type.layout} to {layout}", where=op.where)
+    addresses = _Addresses(context, access, buffer, slot)
+    shared = buffer.access(slot)
+    kind = "va" if context.only_feeds_dots(result) else "v"
+    token = b.register("t", 1, f"{result.name} read")
+    if access.instruction.bytes >= 4:
+        dwords: list[Operand] = []
+        for index, part in enumerate(access.parts):
+            address, offset = addresses.of(part.xor, part.offset)
+            register = b.register(kind, access.instruction.bytes // 4, result.name)
+            name = access.instruction.mnemonic
+            last = [token] if index == len(access.parts) - 1 else []
+            b.emit(name, [register, *last], [address], shared=shared, **({"offset": offset} if offset else {}))
+            dwords += [register[i] for i in range(register.size)]
+    else:
+        dwords = _read_narrow(context, access, addresses, shared, token, kind, result.name)
+    context.values[result] = Stored(b, result.type, dwords)
+    if len(op.results) > 1:
+        context.values[op.results[1]] = token
+
+
+def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
+    """The layout over the buffer's axes of a tile whose axis i is the buffer's axis `axes[i]`."""
+    if not axes or axes == tuple(range(len(axes))):
+        return layout
+    inverse = tuple(axes.index(axis) for axis in range(len(axes)))
+    return layout.permute(inverse)
+
+
+def read_access(layout: Layout, shared: SharedLayout, target) -> LdsAccess | None:
+    """The read that takes the fewest instructions, transposing ones included."""
+    plain = lds_access(layout, shared, target, writes=False)
+    turned = transposed_access(layout, shared, target)
+    if plain is None or turned is None:
+        return plain or turned
+    return turned if turned.instruction.bytes > plain.instruction.bytes else plain
+
+
+def _read_narrow(context: Lowering, access: LdsAccess, addresses: _Addresses, shared: SharedAccess, token: Ref, kind: str,
+                 name: str) -> list[Operand]:
+    """Items of 1 or 2 bytes that do not lie side by side: read into halves of a dword, bytes put together afterwards."""
+    b, bytes_each = context.b, access.instruction.bytes
+    per_dword = 4 // bytes_each
+    dwords: list[Operand] = []
+    groups = [access.parts[i:i + per_dword] for i in range(0, len(access.parts), per_dword)]
+    stem = {2: "ds_read_u16_d16", 1: "ds_read_u8_d16"}[bytes_each]
+    for index, group in enumerate(groups):
+        halves: list[Ref] = []
+        for start in range(min(per_dword // 2, len(group)) if bytes_each == 1 else 1):
+            half = b.register(kind if bytes_each == 2 else "v", 1, name)
+            chosen = group[start::per_dword // 2] if bytes_each == 1 else group
+            for place, part in enumerate(chosen):
+                address, offset = addresses.of(part.xor, part.offset)
+                final = index == len(groups) - 1 and part is group[-1]
+                # The first of two clears the other half; the second keeps it.
+                op = stem + "_hi" if place else {2: "ds_read_u16", 1: "ds_read_u8"}[bytes_each]
+                b.emit(op, [half, *([token] if final else [])], [address], shared=shared, **({"offset": offset} if offset else {}))
+            halves.append(half)
+        dwords.append(halves[0] if len(halves) == 1 else b.value("v_lshl_or_b32", halves[1], 8, halves[0]))
+    return dwords
+
+
+def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
+    """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 (facts/isa: LDS-DMA)."""
+    b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
+    tensor, shared = context.values[op.tensor], op.buffer.type.layout
+    assert op.layout is not None
+    access = tile_access(context, tensor, [context.scalar(i) for i in op.indices], op.layout, op.inside)
+    vector = op.layout.vector_width(tensor.type.contiguous)
+    vector = min(vector, 16 * 8 // shared.element_bits)
+    bytes_each = vector * shared.element_bits // 8
+    token = b.register("t", 1, op.result.name)
+    firsts = [i for i in op.layout.replication().items if i % vector == 0]
+    wave_place = context.wave_linear(op.layout, lambda basis: int(shared.byte_address(basis)))
+    for index, first in enumerate(firsts):
+        place: Operand = plus(context, Immediate(buffer.offset + int(shared.byte_address(op.layout.item_offset(first)))), wave_place)
+        place = plus(context, place, times(context, slot, Immediate(buffer.slot_bytes)))
+        offset, tile_offset, constant = copy_source(context, access, first)
+        b.emit("s_mov_m0", [], [place])
+        last = [token] if index == len(firsts) - 1 else []
+        b.emit(f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds", last, [offset, descriptor(context, tensor), tile_offset],
+               shared=buffer.access(slot), offen=True, lds=True, **({"offset": constant} if constant else {}))
+    context.values[op.result] = token
+
+
+def copy_source(context: Lowering, access: TileAccess, item: int) -> tuple[Operand, Operand, int]:
+    """Lane offset, scalar offset and immediate of a copy. The immediate would move the place in LDS too: it stays 0."""
+    scalar, constant = access.item_offset(item)
+    offset = vector_plus(context, vector_plus(context, access.lane_offset(), scalar), Immediate(constant))
+    offset = masked_offset(context, offset, access.inside(item))
+    if is_uniform(offset):
+        offset = context.b.pure("v_mov_b32", offset)
+    tile_offset = access.tile_offset()
+    if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
+        tile_offset = context.b.pure("s_mov_b32", tile_offset, kind="s")
+    return offset, tile_offset, 0
+
+
+def _barrier(context: Lowering, op: tile.Barrier) -> None:
+    awaited = [context.values[v] for v in op.after]
+    context.b.emit("s_barrier", [], awaited, note=op.reason)
+
+
+RULES: dict[type[Op], Callable] = {
+    tile.Alloc: _alloc, tile.SharedWrite: _write, tile.SharedRead: _read, tile.AsyncCopy: _async_copy, tile.Barrier: _barrier,
+}

@@ -1,0 +1,367 @@
+"""Lowering of what computes on registers: constants, elementwise ops, casts, broadcasts, reductions, moves within a wave.
+
+Elementwise results are bound as functions of the item (lowering.bind decides when they are computed). A reduction combines items,
+then lanes (DPP inside quads, ds_swizzle inside 32 lanes, bpermute or a half-wave swap across), then waves through LDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tilec.backend_amdgcn import alu
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored, in_vgpr, round_pair
+from tilec.backend_amdgcn.lowering import Lowering
+from tilec.dtypes import DType, dtype as dtype_of
+from tilec.errors import InternalError, TilecError
+from tilec.ir import tile
+from tilec.ir.conversion import conversion, matching_items, reduction
+from tilec.ir.core import Op, ScalarType, TileType, Value
+from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
+
+
+# -- leaves -----------------------------------------------------------------------------------------------------------------
+
+def _constant(context: Lowering, op: tile.Constant) -> None:
+    b, dtype = context.b, op.result.type.dtype
+    bits = alu.bits_of(op.value, dtype)
+    if isinstance(op.result.type, ScalarType):
+        context.values[op.result] = b.pair(bits & 0xFFFFFFFF, bits >> 32) if dtype.bits == 64 else Immediate(bits)
+    else:
+        context.bind(op.result, lambda item: _uniform_item(context, dtype, Immediate(bits)), cheap=True)
+
+
+def _uniform_item(context: Lowering, dtype: DType, scalar: Operand) -> Operand:
+    """A scalar as an item in compute form: bools become masks."""
+    b = context.b
+    if dtype.name == "bool":
+        if isinstance(scalar, Immediate):
+            return b.pure("s_mov_b64", -1 if scalar.value else 0, kind="s", size=2)
+        return b.pure_sequence([("s_cmp_lg_u32", (scalar, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
+    if dtype.bits == 64 and isinstance(scalar, Immediate):
+        return b.pair(scalar.value & 0xFFFFFFFF, scalar.value >> 32)
+    return scalar
+
+
+def _iota(context: Lowering, op: tile.Iota) -> None:
+    layout = op.result.type.layout
+    if not layout.additive:
+        raise InternalError(f"iota in a layout that is not additive: {layout}", where=op.where)
+    base = context.coordinate(layout, op.axis)
+
+    def item(index: int) -> Operand:
+        offset = layout.item_offset(index)[op.axis]
+        return add_constant(context, base, offset)
+
+    context.bind(op.result, item, cheap=True)
+
+
+def add_constant(context: Lowering, base: Operand, offset: int) -> Operand:
+    if isinstance(base, Immediate):
+        return Immediate(base.value + offset)
+    if offset == 0:
+        return base
+    return context.b.pure("s_add_i32", base, offset, kind="s") if base.kind == "s" else context.b.value("v_add_u32", offset, base)
+
+
+# -- elementwise ------------------------------------------------------------------------------------------------------------
+
+def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
+    b, function = context.b, op.function
+    data = op.arguments[-1]
+    dtype = data.type.dtype
+    if isinstance(op.result.type, ScalarType):
+        context.values[op.result] = alu.scalar(b, function, dtype, [context.scalar(a) for a in op.arguments])
+        return
+    fragments = [context.fragment(a) for a in op.arguments]
+    where, name = op.where, op.result.name
+
+    def item(index: int) -> Operand:
+        arguments = [in_vgpr(b, f.value(index)) for f in fragments]
+        b.where, b.name = where, name
+        if function == "where" and dtype.name == "bool":
+            return alu.select_mask(b, *arguments)
+        return alu.vector(b, function, dtype, arguments)
+
+    _bind_rounded(context, op.result, item, wraps=function in _CAN_LEAVE_RANGE)
+
+
+_CAN_LEAVE_RANGE = ("add", "sub", "mul", "neg", "shl", "fma", "not", "abs", "floordiv")
+
+
+def _bind_rounded(context: Lowering, result: Value, item: Callable[[int], Operand], wraps: bool = True) -> None:
+    """Binds items that were computed wider than the result's type: 16-bit floats are rounded in pairs, small integers wrapped."""
+    dtype = result.type.dtype
+    if dtype.name == "bool" or dtype.bits >= 32 or not (dtype.is_float or wraps):
+        context.bind(result, item)
+        return
+    per_dword, total = 32 // dtype.bits, result.type.layout.items
+    b = context.b
+
+    def dword(index: int) -> Operand:
+        items = [item(i) for i in range(index * per_dword, min((index + 1) * per_dword, total))]
+        if dtype.is_float:
+            return round_pair(b, dtype, items)
+        from tilec.backend_amdgcn.fragment import pack
+        return pack(b, dtype, items)
+
+    context.bind(result, dword, packed=True)
+
+
+def _cast(context: Lowering, op: tile.Cast) -> None:
+    b, source, target = context.b, op.source.type.dtype, op.result.type.dtype
+    for dtype in (source, target):
+        if dtype.is_float and dtype.bits < 16 or dtype.bits < 8:
+            raise TilecError(f"casts of {dtype} are not supported yet", where=op.where, fix="use bf16, f16 or f32")
+    if isinstance(op.result.type, ScalarType):
+        context.values[op.result] = _cast_scalar(context, op, source, target)
+        return
+    fragment, where, name = context.fragment(op.source), op.where, op.result.name
+
+    def item(index: int) -> Operand:
+        value = in_vgpr(b, fragment.value(index))
+        b.where, b.name = where, name
+        return cast_item(context, source, target, value, op.saturate)
+
+    _bind_rounded(context, op.result, item)
+
+
+def _cast_scalar(context: Lowering, op: tile.Cast, source: DType, target: DType) -> Operand:
+    b, value = context.b, context.scalar(op.source)
+    kinds = alu.element_class(source), alu.element_class(target)
+    if kinds[0] in ("i32", "u32") and kinds[1] in ("i64", "u64"):
+        return alu.widen(b, value, signed=source.kind == "int")
+    if kinds[0] in ("i64", "u64") and kinds[1] in ("i32", "u32") and target.bits == 32:
+        return value[0]
+    if kinds[0] in ("i32", "u32", "bool") and kinds[1] in ("i32", "u32") and target.bits == 32:
+        return value
+    if target.kind == "bool" and source.kind != "bool":
+        zero = b.pair(0, 0) if source.bits == 64 else Immediate(0)
+        return alu.scalar(b, "ne", source, [value, zero])
+    if source.kind == "bool":
+        value = _uniform_item(context, source, value)
+    result = cast_item(context, source, target, value, op.saturate)
+    if target.is_float and target.bits == 16:
+        from tilec.backend_amdgcn.fragment import unpack
+        result = unpack(b, target, round_pair(b, target, [result]), 0)
+    return alu.uniform(b, result, target if target.is_integer and target.bits < 32 else None)
+
+
+def cast_item(context: Lowering, source: DType, target: DType, value: Operand, saturate: bool = False) -> Operand:
+    """One item from compute form to compute form; rounding to 16 bits and wrapping follow when it is packed."""
+    b = context.b
+    have, want = alu.element_class(source), alu.element_class(target)
+    if want == "bool":
+        return value if have == "bool" else alu.vector(b, "ne", source, [b.pair(0, 0) if have[1:] == "64" else Immediate(0), value])
+    if have == "bool":
+        one = {"f32": Immediate(0x3F800000), "f64": b.pair(0, 0x3FF00000), "i64": b.pair(1, 0), "u64": b.pair(1, 0)}.get(want, Immediate(1))
+        return alu.select(b, value, one, b.pair(0, 0) if want[1:] == "64" else Immediate(0))
+    if have[0] in "iu" and want[0] in "iu":
+        if have[1:] == want[1:]:
+            return value
+        if want[1:] == "32":
+            return value[0]
+        return _wide_vector(context, value, b.value("v_ashrrev_i32", 31, value) if have == "i32" else Immediate(0))
+    if have == want:
+        return _saturate(context, target, value) if saturate and target.bits < source.bits else value
+    if have == "f32" and want == "f64":
+        return b.value("v_cvt_f64_f32", value, size=2)
+    if have == "f64" and want == "f32":
+        narrow = b.value("v_cvt_f32_f64", value)
+        return _saturate(context, target, narrow) if saturate else narrow
+    if want == "f32" and have in ("i32", "u32"):
+        return b.value(f"v_cvt_f32_{have}", value)
+    if want == "f64" and have in ("i32", "u32"):
+        return b.value(f"v_cvt_f64_{have}", value, size=2)
+    if have in ("f32", "f64") and want in ("i32", "u32"):
+        whole = b.value(f"v_cvt_{want}_{have}", value)
+        return _clamp(context, target, whole)
+    raise TilecError(f"a cast from {source} to {target} is not supported", where=b.where,
+                     fix="go through f64 and i32, or keep the value in 32 bits")
+
+
+def _wide_vector(context: Lowering, low: Operand, high: Operand) -> Ref:
+    result = context.b.register("v", 2)
+    context.b.emit("v_mov_b32", [result[0]], [low])
+    context.b.emit("v_mov_b32", [result[1]], [high])
+    return result
+
+
+def _clamp(context: Lowering, target: DType, value: Operand) -> Operand:
+    """A converted 32-bit integer to the range of a smaller type."""
+    if target.bits == 32:
+        return value
+    low, high = (int(v) for v in target.limits)
+    if target.kind == "uint":
+        return context.b.value("v_min_u32", high, value)
+    return context.b.value("v_max_i32", low & 0xFFFFFFFF, context.b.value("v_min_i32", high, value))
+
+
+def _saturate(context: Lowering, target: DType, value: Operand) -> Operand:
+    """A finite f32 beyond the largest finite value of a 16-bit float becomes that one; infinities and NaN stay."""
+    b = context.b
+    high = alu.bits_of(float(target.limits[1]), dtype_of("f32"))
+    limited = b.value("v_med3_f32", value, high, high | 0x80000000)
+    size = b.value("v_and_b32", 0x7FFFFFFF, value)
+    finite = b.value("v_cmp_gt_u32", 0x7F800000, size, kind="s", size=2)
+    return b.value("v_cndmask_b32", value, limited, finite)
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------------
+
+def _broadcast(context: Lowering, op: tile.Broadcast) -> None:
+    result = op.result
+    if isinstance(op.source.type, ScalarType):
+        scalar = context.scalar(op.source)
+        context.bind(result, lambda item: _uniform_item(context, result.type.dtype, scalar), cheap=True)
+        return
+    items = matching_items(result.type.layout, op.source.type.layout)
+    if items is None:
+        raise InternalError(f"broadcast of %{op.source.name} needs data from other lanes", where=op.where)
+    source = context.fragment(op.source)
+    if not isinstance(source, Stored) and source.items < len(items) and result.type.dtype.name != "bool":
+        source = context.values[op.source] = source.stored()
+    context.bind(result, lambda item: source.value(items[item]), cheap=True)
+
+
+def _relabel(context: Lowering, op: tile.ExpandDims | tile.Permute) -> None:
+    """The same registers under other coordinates. Items may be numbered in another order in the result's layout."""
+    context.values[op.result] = _rebound(context, context.fragment(op.source), op.result.type)
+
+
+def _rebound(context: Lowering, source: Fragment, type: TileType) -> Fragment:
+    if isinstance(source, Stored):
+        return Stored(context.b, type, source.refs)
+    if source.bits == 64 or not hasattr(source, "compute"):
+        return Lazy(context.b, type, source.value)
+    from tilec.backend_amdgcn.fragment import Packed
+    return Packed(context.b, type, source.dword)
+
+
+def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
+    b, source = context.b, context.fragment(op.source)
+    plan = conversion(op.source.type.layout, op.result.type.layout)
+    if plan.kind in ("identity", "registers"):
+        if plan.items == tuple(range(source.items)):
+            context.values[op.result] = _rebound(context, source, op.result.type)
+        else:
+            context.bind(op.result, lambda item: source.value(plan.items[item]), cheap=isinstance(source, Stored))
+        return
+    raise InternalError(f"conversion of kind {plan.kind} should go through LDS", where=op.where)
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------------
+
+def _reduce(context: Lowering, op: tile.Reduce) -> None:
+    b, source = context.b, context.fragment(op.source)
+    layout, dtype = op.source.type.layout, op.source.type.dtype
+    plan = reduction(layout, op.axis)
+    if plan is None:
+        raise InternalError(f"reduction along axis {op.axis} of {layout}", where=op.where)
+    wide = dtype_of("f32") if dtype.is_float and dtype.bits < 32 else dtype_of("i32") if dtype.kind == "int" and dtype.bits < 32 else \
+        dtype_of("u32") if dtype.bits < 32 else dtype
+    combine = partial(alu.vector, b, {"sum": "add", "max": "maximum", "min": "minimum"}[op.kind], wide)
+    groups: dict[int, list[int]] = {}
+    for item in plan.distinct_items:
+        groups.setdefault(plan.item_of[item], []).append(item)
+    totals = [_tree(combine, [in_vgpr(b, source.value(i)) for i in groups[g]]) for g in sorted(groups)]
+    for mask in plan.lane_masks:
+        totals = [combine([total, _lane_xor(context, in_vgpr(b, b.vector(total) if not _in_vector(total) else total), mask)]) for total in totals]
+    if plan.crosses_waves:
+        totals = _across_waves(context, op, plan.wave_partners, wide, combine, totals)
+    if isinstance(op.result.type, ScalarType):
+        total = totals[0]
+        if dtype.is_float and dtype.bits == 16:
+            from tilec.backend_amdgcn.fragment import unpack
+            total = unpack(b, dtype, round_pair(b, dtype, [total]), 0)
+        context.values[op.result] = alu.uniform(b, total, dtype if dtype.is_integer and dtype.bits < 32 else None)
+        return
+    items = plan.result.items
+    order = sorted(groups)
+    assert order == list(range(items)), (order, items)
+    context.values[op.result] = _finished(context, op.result, totals)
+
+
+def _finished(context: Lowering, result: Value, totals: list[Operand]) -> Fragment:
+    _bind_rounded(context, result, lambda item: totals[item])
+    return context.fragment(result).stored()
+
+
+def _in_vector(operand: Operand) -> bool:
+    return isinstance(operand, Ref) and operand.kind == "v"
+
+
+def _tree(combine: Callable[[list[Operand]], Operand], items: list[Operand]) -> Operand:
+    """Pairwise, so that the chain of dependent instructions is short; at most about log2(n) partial results live beside the items."""
+    while len(items) > 1:
+        items = [combine(items[i:i + 2]) if i + 1 < len(items) else items[i] for i in range(0, len(items), 2)]
+    return items[0]
+
+
+def _lane_xor(context: Lowering, value: Operand, mask: int) -> Operand:
+    """The value of lane ^ mask (a single bit)."""
+    b = context.b
+    result = b.register("v", value.size)
+    for i in range(value.size):
+        dword = value[i] if value.size > 1 else value
+        if mask in (1, 2):
+            order = [lane ^ mask for lane in range(4)]
+            b.emit("v_mov_b32_dpp", [result[i]], [dword], quad_perm=tuple(order), row_mask=15, bank_mask=15)
+        elif mask < 32:
+            b.emit("ds_swizzle_b32", [result[i]], [dword], offset=mask << 10 | 0x1F)     # bit mask mode: xor, or, and
+        else:
+            address = b.pure("v_lshlrev_b32", 2, b.pure("v_xor_b32", mask, context.lane))
+            b.emit("ds_bpermute_b32", [result[i]], [address, dword])
+    return result
+
+
+def _across_waves(context: Lowering, op: tile.Reduce, partners: tuple[tuple[int, ...], ...], dtype: DType,
+                  combine: Callable[[list[Operand]], Operand], totals: list[Operand]) -> list[Operand]:
+    """Every wave writes its totals to its own part of the scratch buffer and reads those of its partners, which form the same
+    pattern for every wave: partner j of wave w is (w with the reduced bits cleared) + offset j."""
+    b = context.b
+    size = dtype.bits // 32
+    width = {1: "b32", 2: "b64"}[size]
+    buffer = context.values[op.scratch]
+    part = len(totals) * 4 * size * context.target.wave_size
+    access = SharedAccess(op.scratch.name, buffer.offset, buffer.offset + buffer.bytes)
+    lane_bytes = b.pure("v_lshlrev_b32", (4 * size).bit_length() - 1, context.lane)
+    own = b.pure("v_add_u32", b.pure("s_mul_i32", context.wave, part, kind="s"), lane_bytes)
+    first = _first_partner(context, partners)
+    written = []
+    b.emit("s_barrier", note="hand over: earlier reads of the reduction's buffer are done")
+    for i, total in enumerate(totals):
+        token = b.register("t")
+        b.emit(f"ds_write_{width}", [token], [own, b.vector(total) if not _in_vector(total) else total], shared=access,
+               offset=buffer.offset + i * 4 * size * context.target.wave_size)
+        written.append(token)
+    b.emit("s_barrier", [], written, note="publish: totals of each wave")
+    base = b.pure("v_add_u32", b.pure("s_mul_i32", first, part, kind="s"), lane_bytes)
+    results = []
+    for i in range(len(totals)):
+        values = []
+        for other in partners[0]:
+            value, token = b.register("v", size), b.register("t")
+            b.emit(f"ds_read_{width}", [value, token], [base], shared=access,
+                   offset=buffer.offset + other * part + i * 4 * size * context.target.wave_size)
+            values.append(value)
+        results.append(_tree(combine, values))
+    return results
+
+
+def _first_partner(context: Lowering, partners: tuple[tuple[int, ...], ...]) -> Operand:
+    """The lowest partner of this wave. `partners[w]` is `partners[0]` moved by it."""
+    shifts = [group[0] for group in partners]
+    for wave, group in enumerate(partners):
+        if tuple(p - group[0] for p in group) != partners[0]:
+            raise InternalError("waves of a reduction do not follow one pattern", where=context.b.where)
+        mask = shifts[-1]
+        if shifts[wave] != wave & mask:
+            raise InternalError("waves of a reduction do not follow one pattern", where=context.b.where)
+    return context.b.pure("s_and_b32", context.wave, shifts[-1], kind="s") if shifts[-1] else Immediate(0)
+
+
+RULES: dict[type[Op], Callable] = {
+    tile.Constant: _constant, tile.Iota: _iota, tile.Elementwise: _elementwise, tile.Cast: _cast, tile.Broadcast: _broadcast,
+    tile.ExpandDims: _relabel, tile.Permute: _relabel, tile.ConvertLayout: _convert, tile.Reduce: _reduce,
+}

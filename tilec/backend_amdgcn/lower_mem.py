@@ -1,0 +1,482 @@
+"""Lowering of global memory: parameters, program ids, views, tile loads and stores, gathers, scatters, atomics.
+
+Parameters are loaded once at entry. A tile access becomes one instruction per run of items that lie side by side in memory.
+Where a tile may be cut along the contiguous axis, loads take whole vectors and replace what lies beyond by the fill value in
+registers; stores take whole vectors where they fit and single elements, behind a uniform branch, where they do not.
+Of replicated elements one representative is stored. EXEC is narrowed only for wide tensors and atomics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.backend_amdgcn import alu, lower_lds
+from tilec.backend_amdgcn.address import (
+    TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, minus, plus, product64, tile_access, times,
+    vector_plus, vector_times, wide_address,
+)
+from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, storage_bits
+from tilec.backend_amdgcn.lowering import Lowering
+from tilec.errors import TilecError
+from tilec.ir import tile
+from tilec.ir.abi import argument_slots
+from tilec.ir.core import Op, ScalarType, TensorType, TileType, Value
+from tilec.ir.layout import Layout
+from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Ref
+
+LOADS = {1: "ubyte", 2: "ushort", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "dwordx4"}
+STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "dwordx4"}
+
+
+# -- parameters, grid, views ------------------------------------------------------------------------------------------------
+
+def bind_parameters(context: Lowering) -> None:
+    """Loads the kernel argument segment (8, 4, 2, 1 dwords at a time) and binds tensors and scalars."""
+    b = context.b
+    slots, size = argument_slots(context.program)
+    dwords: list[Ref] = []
+    while len(dwords) * 4 < size:
+        left = size // 4 - len(dwords)
+        count = next(c for c in (8, 4, 2, 1) if c <= left)
+        chunk = b.register("s", count, "arguments")
+        b.emit(f"s_load_dword{'' if count == 1 else f'x{count}'}", [chunk], [Physical("s", 0, 2), len(dwords) * 4])
+        dwords += [chunk[i] for i in range(count)]
+
+    def field(parameter: str, part: str, axis: int = 0) -> Operand:
+        slot = next(s for s in slots if (s.parameter, s.part, s.axis) == (parameter, part, axis))
+        first = dwords[slot.offset // 4]
+        return first if slot.size == 4 else Ref(first.register, first.start, 2)
+
+    for value in context.program.params:
+        if isinstance(value.type, ScalarType):
+            context.values[value] = field(value.name, "value")
+            continue
+        assert isinstance(value.type, TensorType)
+        element = value.type.dtype.bits // 8
+        strides = tuple(Immediate(element) if axis == value.type.contiguous else field(value.name, "stride", axis)
+                        for axis in range(value.type.rank))
+        extents = tuple(field(value.name, "extent", axis) for axis in range(value.type.rank))
+        context.values[value] = TensorRef(value.type, field(value.name, "base"), strides, extents)
+
+
+def _program_id(context: Lowering, op: tile.ProgramId) -> None:
+    """The workgroup's number in mixed radix, the last axis fastest."""
+    b, grid = context.b, context.program.grid
+    number: Operand = b.pure("s_mov_b32", Physical("s", 2), kind="s", name="workgroup")
+    for axis in reversed(range(op.axis + 1, len(grid))):
+        number = alu.scalar(b, "floordiv", _u32(), [number, context.scalar(grid[axis])])
+    if op.axis > 0:
+        number = alu.scalar(b, "mod", _u32(), [number, context.scalar(grid[op.axis])])
+    context.values[op.result] = number
+
+
+def _u32():
+    from tilec.dtypes import dtype
+    return dtype("u32")
+
+
+def _dim(context: Lowering, op: tile.Dim) -> None:
+    context.values[op.result] = context.values[op.tensor].extents[op.axis]
+
+
+def _view(context: Lowering, op: tile.View) -> None:
+    b, tensor = context.b, context.values[op.tensor]
+    base = tensor.base
+    extents = [context.scalar(e) for e in op.extents]
+    present: Operand | None = None
+    for axis, offset in enumerate(context.scalar(o) for o in op.offsets):
+        if axis not in op.axes:          # an index: the view is empty where it is outside
+            inside = alu.scalar(b, "lt", _u32(), [offset, tensor.extents[axis]])
+            present = inside if present is None else b.pure("s_and_b32", present, inside, kind="s")
+            offset = times(context, offset, inside)
+        if not (isinstance(offset, Immediate) and offset.value == 0):
+            base = alu.add64(b, base, product64(context, offset, tensor.strides[axis]))
+    kept = [extents[axis] if present is None else times(context, extents[axis], present) for axis in op.axes]
+    context.values[op.result] = TensorRef(op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept))
+
+
+# -- tile loads -------------------------------------------------------------------------------------------------------------
+
+def _load(context: Lowering, op: tile.Load) -> None:
+    access = _access_of(context, op.tensor, op.indices, op.result.type.layout, op.inside)
+    fill = context.scalar(op.fill) if op.fill is not None else Immediate(0)
+    fragment = load_tile(context, access, op.result.type, fill)
+    context.values[op.result] = fragment
+
+
+def _access_of(context: Lowering, tensor: Value, indices: tuple[Value, ...], layout: Layout, inside: tuple[bool, ...]) -> TileAccess:
+    return tile_access(context, context.values[tensor], [context.scalar(i) for i in indices], layout, inside)
+
+
+def load_tile(context: Lowering, access: TileAccess, type: TileType, fill: Operand) -> Fragment:
+    """The tile in registers, elements outside the tensor replaced by `fill` (a scalar in compute form)."""
+    if access.tensor.type.wide:
+        return _load_wide(context, access, type, fill)
+    contiguous = access.tensor.type.contiguous
+    cut = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
+    dwords: list[Operand] = []
+    per_dword = max(1, 32 // storage_bits(type.dtype))
+    run = max(access.vector, per_dword)
+    for first in range(0, type.layout.items, run):
+        loaded = _load_run(context, access, first, min(run, type.layout.items - first))
+        dwords += loaded
+    filled = not (isinstance(fill, Immediate) and fill.value == 0)
+    if cut or filled:
+        dwords = _fill_outside(context, access, type, dwords, fill, rows=filled)
+    return Stored(context.b, type, dwords)
+
+
+def _load_run(context: Lowering, access: TileAccess, first: int, count: int) -> list[Operand]:
+    """Items [first, first + count): one instruction if they are a vector, else element by element into packed dwords."""
+    b, size, vector = context.b, access.tensor.element_bytes, access.vector
+    bytes_each = vector * size
+    if bytes_each >= 4:
+        dwords: list[Operand] = []
+        for start in range(first, first + count, vector):
+            result = b.register("v", bytes_each // 4)
+            _buffer(context, access, f"buffer_load_{LOADS[bytes_each]}", start, dst=result)
+            dwords += [result[i] for i in range(bytes_each // 4)]
+        return dwords
+    parts = 4 // bytes_each                # vectors that fill a dword
+    result = []
+    for start in range(first, first + count, 4 // size):
+        pieces = [i for i in range(start, min(start + 4 // size, first + count), vector)]
+        result.append(_assemble_dword(context, access, pieces, bytes_each, parts))
+    return result
+
+
+def _assemble_dword(context: Lowering, access: TileAccess, pieces: list[int], bytes_each: int, parts: int) -> Ref:
+    """One dword from loads of 1 or 2 bytes: the d16 forms fill either half and keep the other."""
+    b = context.b
+    if bytes_each == 2:
+        result = b.register("v")
+        _buffer(context, access, "buffer_load_ushort", pieces[0], dst=result)
+        if len(pieces) > 1:
+            _buffer(context, access, "buffer_load_short_d16_hi", pieces[1], dst=result)
+        return result
+    halves = []
+    for offset in range(min(2, len(pieces))):
+        half = b.register("v")
+        _buffer(context, access, "buffer_load_ubyte", pieces[offset], dst=half)
+        if offset + 2 < len(pieces):
+            _buffer(context, access, "buffer_load_ubyte_d16_hi", pieces[offset + 2], dst=half)
+        halves.append(half)
+    return halves[0] if len(halves) == 1 else b.value("v_lshl_or_b32", halves[1], 8, halves[0])
+
+
+def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref | None = None, data: Operand | None = None,
+            mask: Operand | None = None, last: int = 0) -> None:
+    """One buffer instruction for the vector that starts at `item`. The tile's own offset goes to soffset where no lane can start
+    inside and end outside (soffset escapes the range check), else into the lane offset."""
+    b = context.b
+    contiguous = access.tensor.type.contiguous
+    checked = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
+    scalar, constant = access.item_offset(item)
+    offset, tile_offset = access.lane_offset(), access.tile_offset()
+    if checked:
+        offset, tile_offset = vector_plus(context, offset, tile_offset), Immediate(0)
+    offset = vector_plus(context, offset, scalar)
+    if constant > context.target.buffer_offset_max:
+        offset, constant = vector_plus(context, offset, Immediate(constant & ~0xFFF)), constant & 0xFFF
+    offset = masked_offset(context, offset, both(context, access.inside(item, last), mask))
+    if is_uniform(offset):
+        offset = b.pure("v_mov_b32", offset)
+    if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
+        tile_offset = b.pure("s_mov_b32", tile_offset, kind="s")
+    sources = [offset, descriptor(context, access.tensor), tile_offset]
+    b.emit(op, [dst] if dst is not None else [], sources if data is None else [data, *sources], offen=True,
+           **({"offset": constant} if constant else {}))
+
+
+def _fill_outside(context: Lowering, access: TileAccess, type: TileType, dwords: list[Operand], fill: Operand, rows: bool) -> list[Operand]:
+    """Replaces items beyond the contiguous axis' limit (and, when `rows`, those outside on any axis) by the fill value."""
+    b, bits = context.b, storage_bits(type.dtype)
+    contiguous = access.tensor.type.contiguous
+    result = list(dwords)
+    per_dword = max(1, 32 // bits)
+    filler = fill if bits == 32 else Immediate(0) if isinstance(fill, Immediate) and fill.value == 0 else None
+    if filler is None:
+        filler = fill if bits == 64 else pack(b, type.dtype, [fill] * per_dword)
+    for first in range(0, type.layout.items, per_dword):
+        place = first * bits // 32
+        mask = access.inside(first) if rows else access.below(contiguous, first)
+        if per_dword > 1 and contiguous is not None and access.limits[contiguous] is not None:
+            result[place] = _keep_items(context, access, contiguous, first, bits, dwords[place], filler)
+            mask = access.inside(first) if rows else None
+        if mask is None:
+            continue
+        for half in range(max(1, bits // 32)):
+            part = filler if bits < 64 else alu._half(filler, half)
+            result[place + half] = b.value("v_cndmask_b32", part, result[place + half], mask)
+    return result
+
+
+def _keep_items(context: Lowering, access: TileAccess, axis: int, first: int, bits: int, dword: Operand, filler: Operand) -> Operand:
+    """A packed dword with the items from the limit on replaced: n of them are inside, n * bits low bits are kept."""
+    b, per_dword = context.b, 32 // bits
+    left = minus(context, access.limits[axis], Immediate(access.layout.item_offset(first)[axis]))
+    count = b.value("v_med3_i32", b.value("v_sub_u32", left, access.coordinate(axis)), 0, per_dword)
+    half = b.value("v_lshlrev_b32", (bits // 2).bit_length() - 1, count)       # shifted twice, since a shift by 32 is one by 0
+    beyond = b.value("v_lshlrev_b32", half, b.value("v_lshlrev_b32", half, 0xFFFFFFFF))
+    return b.value("v_bfi_b32", beyond, filler, dword)
+
+
+# -- tile stores ------------------------------------------------------------------------------------------------------------
+
+def _store(context: Lowering, op: tile.Store) -> None:
+    type = op.value.type
+    access = _access_of(context, op.tensor, op.indices, type.layout, op.inside)
+    fragment = context.fragment(op.value)
+    kept = type.layout.replication()
+    mask = representative_lanes(context, type.layout)
+    if access.tensor.type.wide:
+        _store_wide(context, access, fragment, kept.items, mask)
+        return
+    vector, contiguous = access.vector, access.tensor.type.contiguous
+    cut = contiguous is not None and access.limits[contiguous] is not None and vector > 1
+    firsts = [i for i in kept.items if i % vector == 0]
+    runs = {first: _store_run(context, access, fragment, first, mask, last=vector - 1 if cut else 0) for first in firsts}
+    if cut:
+        remainder = alu.scalar(context.b, "and", _u32(), [access.tensor.extents[contiguous], Immediate(vector - 1)])
+        branch = context.b.begin_if([Instruction("s_cmp_lg_u32", (), (remainder, Immediate(0)))])
+        for first in firsts:
+            _store_elements(context, access, first, runs[first], mask)
+        context.b.end_if(branch)
+
+
+def representative_lanes(context: Lowering, layout: Layout) -> Operand | None:
+    """Mask of the lanes and waves that act for all that hold the same elements; None when all do."""
+    b, kept = context.b, layout.replication()
+    mask: Operand | None = None
+    if kept.lane_mask:
+        lanes = kept.lanes(context.target.wave_size)
+        mask = b.pair(lanes & 0xFFFFFFFF, lanes >> 32)
+    if len(kept.waves) < layout.waves:
+        chosen = sum(1 << wave for wave in kept.waves)
+        bit = b.pure("s_lshr_b32", chosen, context.wave, kind="s")
+        mine = b.pure_sequence([("s_and_b32", (bit, 1), {"dst": 0}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
+        mask = both(context, mask, mine)
+    return mask
+
+
+def _store_run(context: Lowering, access: TileAccess, fragment: Fragment, first: int, mask: Operand | None, last: int) -> list[Operand]:
+    """Stores the vector from item `first` on; gives its dwords."""
+    b, size = context.b, access.tensor.element_bytes
+    bytes_each = access.vector * size
+    start = first * size // 4
+    dwords = [fragment.dword(i) for i in range(start, start + max(1, bytes_each // 4))]
+    dwords = [d if isinstance(d, Ref) and d.kind != "s" else b.vector(d) for d in dwords]
+    if bytes_each >= 4:
+        _buffer(context, access, f"buffer_store_{STORES[bytes_each]}", first, data=joined(b, dwords), mask=mask, last=last)
+    else:
+        _store_part(context, access, first, dwords[0], first * size % 4, bytes_each, mask)
+    return dwords
+
+
+def _store_part(context: Lowering, access: TileAccess, item: int, dword: Operand, byte: int, bytes_each: int, mask: Operand | None) -> None:
+    """Stores 1 or 2 bytes out of a dword: the low ones, or by the d16_hi form those from bit 16 on."""
+    if byte % 2:
+        dword, byte = context.b.value("v_lshrrev_b32", 8, in_vgpr(context.b, dword)), byte - 1
+    suffix = "_d16_hi" if byte == 2 else ""
+    _buffer(context, access, f"buffer_store_{STORES[bytes_each]}{suffix}", item, data=dword, mask=mask)
+
+
+def _store_elements(context: Lowering, access: TileAccess, first: int, dwords: list[Operand], mask: Operand | None) -> None:
+    """Of a vector that is cut by the limit: its elements inside, one by one."""
+    contiguous, size = access.tensor.type.contiguous, access.tensor.element_bytes
+    whole = access.below(contiguous, first, access.vector - 1)
+    partial = both(context, mask, context.b.pure("s_not_b64", whole, kind="s", size=2))
+    for i in range(access.vector - 1):
+        byte = i * size
+        if size >= 4:
+            data = joined(context.b, dwords[byte // 4:byte // 4 + size // 4])
+            _buffer(context, access, f"buffer_store_{STORES[size]}", first + i, data=data, mask=partial)
+        else:
+            _store_part(context, access, first + i, dwords[byte // 4], byte % 4, size, partial)
+
+
+# -- the general path -------------------------------------------------------------------------------------------------------
+
+def _masked(context: Lowering, mask: Operand | None, emit: Callable[[], None]) -> None:
+    """Runs `emit` (which must emit nothing but memory instructions) with EXEC narrowed to a mask."""
+    if mask is not None:
+        context.b.emit("s_mov_exec", [], [mask])
+    emit()
+    if mask is not None:
+        context.b.emit("s_mov_exec", [], [0xFFFFFFFFFFFFFFFF])
+
+
+def _wide_item(context: Lowering, access: TileAccess, item: int) -> Ref:
+    offsets = access.layout.item_offset(item)
+    coordinates = [vector_plus(context, plus(context, origin, Immediate(offset)), access.coordinate(axis))
+                   for axis, (origin, offset) in enumerate(zip(access.origins, offsets))]
+    return wide_address(context, access.tensor, coordinates)
+
+
+def _load_wide(context: Lowering, access: TileAccess, type: TileType, fill: Operand) -> Fragment:
+    return _elements(context, type, fill, access.tensor, lambda item: (_wide_item(context, access, item), access.inside(item)))
+
+
+def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRef,
+              where: Callable[[int], tuple[Ref, Operand | None]]) -> Fragment:
+    """Loads a tile element by element from 64-bit addresses, under EXEC; `where` gives an item's address and mask."""
+    b, size, bits = context.b, tensor.element_bytes, storage_bits(type.dtype)
+    values: list[Operand] = []
+    for item in range(type.layout.items):
+        address, mask = where(item)
+        result = b.register("v", max(1, size // 4))
+        filler = fill if bits >= 32 or isinstance(fill, Immediate) and fill.value == 0 else pack(b, type.dtype, [fill])
+        for i in range(result.size):
+            b.emit("v_mov_b32", [result[i]], [alu._half(filler, i) if result.size > 1 else filler])
+
+        def load(result: Ref = result, address: Ref = address, mask: Operand | None = mask) -> None:
+            keep = () if mask is None else (result,)
+            b.emit(f"global_load_{LOADS[size]}", [result], [address, *keep])
+
+        _masked(context, mask, load)
+        values.append(result)
+    if bits >= 32:
+        return Stored(b, type, [v[i] for v in values for i in range(v.size)])
+    per_dword = 32 // bits
+    raw = [values[i:i + per_dword] for i in range(0, len(values), per_dword)]
+    return Stored(b, type, [_pack_raw(context, bits, group) for group in raw])
+
+
+def _pack_raw(context: Lowering, bits: int, items: list[Operand]) -> Operand:
+    """Zero-extended items side by side in a dword."""
+    result = items[0]
+    for i, item in enumerate(items[1:], 1):
+        result = context.b.value("v_lshl_or_b32", item, i * bits, result)
+    return result
+
+
+def _raw_item(context: Lowering, fragment: Fragment, item: int) -> Operand:
+    """An item's bits in the low end of a VGPR (pair), as stores want them."""
+    b, bits = context.b, fragment.bits
+    if bits == 64:
+        return joined(b, [b.vector(d) if is_uniform(d) else d for d in (fragment.dword(2 * item), fragment.dword(2 * item + 1))], "v")
+    per_dword = 32 // bits
+    dword = fragment.dword(item // per_dword)
+    dword = b.vector(dword) if is_uniform(dword) else in_vgpr(b, dword)
+    return b.value("v_lshrrev_b32", item % per_dword * bits, dword) if item % per_dword else dword
+
+
+def _store_wide(context: Lowering, access: TileAccess, fragment: Fragment, items: tuple[int, ...], mask: Operand | None) -> None:
+    size = access.tensor.element_bytes
+    for item in items:
+        address, data = _wide_item(context, access, item), _raw_item(context, fragment, item)
+        _masked(context, both(context, access.inside(item), mask),
+                lambda: context.b.emit(f"global_store_{STORES[size]}", [], [address, data]))
+
+
+# -- element by element -----------------------------------------------------------------------------------------------------
+
+def _indexed(context: Lowering, tensor: TensorRef, indices: list[Fragment], item: int) -> tuple[list[Operand], Operand | None]:
+    """An item's coordinates and the mask of lanes where all are inside (unsigned compare: negative ones are outside)."""
+    coordinates = [in_vgpr(context.b, f.value(item)) for f in indices]
+    mask: Operand | None = None
+    for coordinate, extent in zip(coordinates, tensor.extents):
+        inside = context.b.value("v_cmp_gt_u32", extent, coordinate, kind="s", size=2)
+        mask = inside if mask is None else context.b.value("s_and_b64", mask, inside, kind="s", size=2)
+    return coordinates, mask
+
+
+def _place(context: Lowering, tensor: TensorRef, coordinates: list[Operand], mask: Operand) -> Ref:
+    """Address of an element; lanes outside get the tensor's base (they are masked)."""
+    kept = [context.b.value("v_cndmask_b32", 0, c, mask) for c in coordinates]
+    return wide_address(context, tensor, kept)
+
+
+def _gather(context: Lowering, op: tile.Gather) -> None:
+    tensor, type = context.values[op.tensor], op.result.type
+    indices = [context.fragment(i) for i in op.indices]
+    fill = context.scalar(op.fill) if op.fill is not None else Immediate(0)
+
+    def where(item: int) -> tuple[Ref, Operand | None]:
+        coordinates, mask = _indexed(context, tensor, indices, item)
+        return _place(context, tensor, coordinates, mask), mask
+
+    if tensor.type.wide or not (isinstance(fill, Immediate) and fill.value == 0) or storage_bits(type.dtype) < 32:
+        context.values[op.result] = _elements(context, type, fill, tensor, where)
+        return
+    dwords: list[Operand] = []
+    for item in range(type.layout.items):
+        coordinates, mask = _indexed(context, tensor, indices, item)
+        result = context.b.register("v", tensor.element_bytes // 4)
+        context.b.emit(f"buffer_load_{LOADS[tensor.element_bytes]}", [result],
+                       [_offset(context, tensor, coordinates, mask), descriptor(context, tensor), 0], offen=True)
+        dwords += [result[i] for i in range(result.size)]
+    context.values[op.result] = Stored(context.b, type, dwords)
+
+
+def _offset(context: Lowering, tensor: TensorRef, coordinates: list[Operand], mask: Operand) -> Operand:
+    total: Operand = Immediate(0)
+    for coordinate, stride in zip(coordinates, tensor.strides):
+        total = vector_plus(context, total, vector_times(context, coordinate, stride if isinstance(stride, Immediate) else stride[0]))
+    return masked_offset(context, total, mask)
+
+
+def _scatter(context: Lowering, op: tile.Scatter) -> None:
+    b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
+    indices = [context.fragment(i) for i in op.indices]
+    kept, lanes = op.value.type.layout.replication(), representative_lanes(context, op.value.type.layout)
+    for item in kept.items:
+        coordinates, mask = _indexed(context, tensor, indices, item)
+        mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
+        data = _raw_item(context, fragment, item)
+        width = STORES[tensor.element_bytes]
+        if tensor.type.wide:
+            address = _place(context, tensor, coordinates, mask)
+            _masked(context, mask, lambda: b.emit(f"global_store_{width}", [], [address, data]))
+        else:
+            offset = _offset(context, tensor, coordinates, mask)
+            b.emit(f"buffer_store_{width}", [], [data, offset, descriptor(context, tensor), 0], offen=True)
+
+
+_ATOMIC_ADDS = {"i32": "add", "u32": "add", "f32": "add_f32", "i64": "add_x2", "u64": "add_x2", "f64": "add_f64"}
+
+
+def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
+    """Out-of-range buffer atomics fault on some hardware (BL-73): EXEC masks them instead."""
+    b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
+    dtype = op.value.type.dtype
+    if dtype.name not in _ATOMIC_ADDS:
+        raise TilecError(f"atomic add of {dtype} is not supported", where=op.where, limit=f"supported: {', '.join(_ATOMIC_ADDS)}",
+                         fix="accumulate in f32 or i32")
+    indices = [context.fragment(i) for i in op.indices]
+    kept, lanes = op.value.type.layout.replication(), representative_lanes(context, op.value.type.layout)
+    for item in kept.items:
+        coordinates, mask = _indexed(context, tensor, indices, item)
+        mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
+        address, data = _place(context, tensor, coordinates, mask), _raw_item(context, fragment, item)
+        _masked(context, mask, lambda: b.emit(f"global_atomic_{_ATOMIC_ADDS[dtype.name]}", [], [address, data]))
+
+
+def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
+    """One element through the vector path (any size and alignment, and in order with this kernel's own stores), read back."""
+    b, tensor = context.b, context.values[op.tensor]
+    coordinates = [context.scalar(i) for i in op.indices]
+    inside: Operand | None = None
+    for coordinate, extent in zip(coordinates, tensor.extents):
+        this = alu.scalar(b, "lt", _u32(), [coordinate, extent])
+        inside = this if inside is None else b.pure("s_and_b32", inside, this, kind="s")
+    kept = [times(context, c, inside) if inside is not None else c for c in coordinates]
+    size, dtype = tensor.element_bytes, op.result.type.dtype
+    result = b.register("v", max(1, size // 4))
+    b.emit(f"global_load_{LOADS[size]}", [result], [wide_address(context, tensor, kept)])
+    value: Operand = result
+    if size < 4:
+        from tilec.backend_amdgcn.fragment import unpack
+        value = unpack(b, dtype, result, 0)
+    if dtype.name == "bool":
+        context.values[op.result] = b.pure("s_and_b32", alu.uniform(b, result), inside, kind="s")
+        return
+    uniform = alu.uniform(b, value)
+    zero = b.pair(0, 0) if size == 8 else Immediate(0)
+    context.values[op.result] = uniform if inside is None else alu.scalar(b, "where", dtype, [inside, uniform, zero])
+
+
+RULES: dict[type[Op], Callable] = {
+    tile.ProgramId: _program_id, tile.Dim: _dim, tile.View: _view, tile.Load: _load, tile.Store: _store, tile.Gather: _gather,
+    tile.Scatter: _scatter, tile.AtomicAdd: _atomic_add, tile.LoadScalar: _load_scalar, **lower_lds.RULES,
+}

@@ -1,0 +1,182 @@
+"""What the lowering rules share: where each value lives, who reads it, the lane and wave numbers, coordinates.
+
+A value is an SGPR operand or constant (scalars), a Fragment (tiles), a TensorRef (tensors and views), a SharedRef (LDS rings) or a
+token register. `bind_lazy` keeps an elementwise result unevaluated where one op of the same block reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilec.backend_amdgcn.builder import Builder
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed
+from tilec.ir import tile
+from tilec.ir.core import Block, Op, Program, ScalarType, TileType, Value
+from tilec.ir.layout import Layout
+from tilec.ir.machine import Immediate, Operand, Physical, Ref, Register, whole
+
+
+class Lowering:
+    """State of one lowering."""
+
+    def __init__(self, program: Program, arch: str):
+        self.program = program
+        self.b = Builder(arch)
+        self.target = self.b.target
+        self.values: dict[Value, Any] = {}
+        self.readers: dict[Value, list[tuple[Op | None, Block]]] = {}
+        self._home: dict[Value, Block] = {}
+        self._note_readers(program.body)
+        self.thread = self.b.pure("v_mov_b32", Physical("v", 0), name="thread")
+        self.lane = self.b.pure("v_and_b32", self.target.wave_size - 1, self.thread, name="lane")
+        shift = self.target.wave_size.bit_length() - 1
+        self.wave: Operand = Immediate(0)
+        if program.waves > 1:
+            self.wave = self.b.pure("v_readfirstlane_b32", self.b.pure("v_lshrrev_b32", shift, self.thread), kind="s", name="wave")
+
+    def _note_readers(self, block: Block) -> None:
+        for op in block.ops:
+            for value in op.operands:
+                self.readers.setdefault(value, []).append((op, block))
+            for result in op.results:
+                self._home[result] = block
+            for inner in op.regions:
+                self._note_readers(inner)
+        for value in block.yields:
+            self.readers.setdefault(value, []).append((None, block))
+
+    # -- values ---------------------------------------------------------------------------------------------------------
+
+    def scalar(self, value: Value) -> Operand:
+        """A scalar of at most 32 bits: an SGPR or a constant."""
+        return self.values[value]
+
+    def scalar64(self, value: Value) -> Ref:
+        """A 64-bit scalar in an SGPR pair."""
+        known = self.values[value]
+        if isinstance(known, Immediate):
+            return self.b.pair(known.value & 0xFFFFFFFF, known.value >> 32 & 0xFFFFFFFF)
+        return known
+
+    def fragment(self, value: Value) -> Fragment:
+        return self.values[value]
+
+    def bind(self, value: Value, compute: Callable[[int], Operand], *, cheap: bool = False, packed: bool = False) -> None:
+        """Binds a tile to its items (`packed`: its dwords) as functions. Kept lazy when `cheap` to compute again, when it is a
+        mask, or when its only reader stands in the same block; computed now otherwise."""
+        assert isinstance(value.type, TileType)
+        lazy: Fragment = (Packed if packed else Lazy)(self.b, value.type, compute)
+        readers = self.readers.get(value, [])
+        alone = len(readers) == 1 and readers[0][1] is self._home[value] and _reads_items_once(readers[0][0])
+        self.values[value] = lazy if cheap or alone or value.type.dtype.name == "bool" else lazy.stored()
+
+    def tuple_of(self, value: Value) -> tuple[str, int]:
+        """Register kind and tuple size that a tile's readers want: MFMA accumulators choose their file late and are big."""
+        for op, _ in self.readers.get(value, []):
+            if isinstance(op, tile.Dot) and op.accumulator is value and op.instruction:
+                return "va", self.target.mfma(op.instruction).cd_dwords
+        return "v", 4
+
+    def only_feeds_dots(self, value: Value) -> bool:
+        readers = self.readers.get(value, [])
+        return bool(readers) and all(isinstance(op, tile.Dot) for op, _ in readers)
+
+    # -- coordinates ----------------------------------------------------------------------------------------------------
+
+    def linear(self, lane_bases: tuple[int, ...], wave_part: Operand) -> Operand:
+        """XOR over the lane number's bits of their bases, combined with a wave's part that occupies other bits or is XORed in."""
+        parts: list[Operand] = []
+        taken = 0
+        for bit, width, shift in _runs(lane_bases):
+            field = ((1 << width) - 1) << bit
+            part: Operand = self.lane if field == self.target.wave_size - 1 else self.b.pure("v_and_b32", field, self.lane)
+            if shift > bit:
+                part = self.b.pure("v_lshlrev_b32", shift - bit, part)
+            elif shift < bit:
+                part = self.b.pure("v_lshrrev_b32", bit - shift, part)
+            parts.append(part)
+            taken |= field
+        if not (isinstance(wave_part, Immediate) and wave_part.value == 0):
+            parts.append(wave_part)
+        if not parts:
+            return Immediate(0)
+        result = parts[0]
+        for part in parts[1:]:
+            if isinstance(result, Ref) and result.kind == "s" or isinstance(result, Immediate):
+                result, part = part, result
+            result = self.b.pure("v_xor_b32", part, result)
+        return result
+
+    def wave_linear(self, layout: Layout, weigh: Callable[[tuple[int, ...]], int]) -> Operand:
+        """A wave number's part of a linear function of the coordinates (`weigh` gives the function of one basis), in an SGPR."""
+        bits, result = len(layout.wave), Immediate(0)
+        bases = tuple(weigh(basis) for basis in layout.wave)
+        for bit, width, shift in _runs(bases):
+            part = self.b.pure("s_bfe_u32", self.wave, bit | width << 16, kind="s")
+            if shift:
+                part = self.b.pure("s_lshl_b32", part, shift, kind="s")
+            result = part if isinstance(result, Immediate) else self.b.pure("s_xor_b32", result, part, kind="s")
+        for digit, index in self.wave_digits(tuple(count for count, _ in layout.wave_grid), bits):
+            part = self.b.pure("s_mul_i32", digit, weigh(layout.wave_grid[index].step), kind="s")
+            result = part if isinstance(result, Immediate) else self.b.pure("s_add_i32", result, part, kind="s")
+        return result
+
+    def wave_digits(self, counts: tuple[int, ...], bits: int) -> Iterator[tuple[Ref, int]]:
+        """The digits of the wave number above its lowest `bits` bits, each with its position in `counts`."""
+        rest = self.wave
+        for index, count in enumerate(counts):
+            if index == 0 and bits:
+                rest = self.b.pure("s_lshr_b32", rest, bits, kind="s")
+            # Wave numbers are below 16: n * (65536 // count + 1) >> 16 is n // count exactly.
+            quotient = self.b.pure("s_lshr_b32", self.b.pure("s_mul_i32", rest, 65536 // count + 1, kind="s"), 16, kind="s")
+            yield self.b.pure("s_sub_i32", rest, self.b.pure("s_mul_i32", quotient, count, kind="s"), kind="s"), index
+            rest = quotient
+
+    def coordinate(self, layout: Layout, axis: int) -> Operand:
+        """This lane's coordinate of item 0 along an axis: a VGPR, an SGPR or a constant."""
+        wave = self.wave_linear(layout, lambda basis: basis[axis])
+        return self.linear(tuple(basis[axis] for basis in layout.lane), wave)
+
+    def lds_bytes(self) -> int:
+        """Bytes of LDS that the placed buffers reach."""
+        from tilec.backend_amdgcn.lower_lds import SharedRef
+        return max((v.offset + v.bytes for v in self.values.values() if isinstance(v, SharedRef)), default=0)
+
+
+def _reads_items_once(op: Op | None) -> bool:
+    """Whether a reader asks for each item once: elementwise ops, casts, stores do; reductions, dots and broadcasts may not."""
+    return isinstance(op, (tile.Elementwise, tile.Cast, tile.Store, tile.Scatter, tile.Reduce, tile.Permute, tile.ExpandDims,
+                           tile.SharedWrite))
+
+
+def _runs(bases: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """A GF(2) map as runs: bits [bit, bit + width) of the index are XORed into the result at `shift` on."""
+    pairs = sorted(((shift - bit, bit, shift) for bit, basis in enumerate(bases) for shift in range(basis.bit_length())
+                    if basis >> shift & 1))
+    runs: list[list[int]] = []
+    for delta, bit, shift in pairs:
+        if runs and runs[-1][2] - runs[-1][0] == delta and runs[-1][0] + runs[-1][1] == bit:
+            runs[-1][1] += 1
+        else:
+            runs.append([bit, 1, shift])
+    return [(bit, width, shift) for bit, width, shift in runs]
+
+
+def parallel_copy(b: Builder, pairs: list[tuple[Ref, Operand]]) -> None:
+    """All sources are read before any destination is written. A source that is itself a destination goes through a new register,
+    which the allocator removes where the lives allow."""
+    written: set[Register] = {dst.register for dst, _ in pairs}
+    moves = [(dst, src) for dst, src in pairs if dst != src]
+    staged: list[tuple[Ref, Operand]] = []
+    for dst, src in moves:
+        if isinstance(src, Ref) and src.register in written:
+            stage = b.register(src.kind, src.size, src.register.name)
+            b.copy(stage, src)
+            src = stage
+        staged.append((dst, src))
+    for dst, src in staged:
+        b.copy(dst, src)
+
+
+__all__ = ["Lowering", "ScalarType", "parallel_copy", "whole"]

@@ -1,0 +1,134 @@
+"""The compiler: one tuple of passes, from the traced tile program to the loadable object.
+
+Each pass is a pure function of (program, options) and declares the form it needs and the form it gives. With `verify`, form
+verifiers and each pass's independent checker run between all of them; in use they are off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilec.backend_amdgcn import emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
+from tilec.backend_amdgcn.assemble import assemble
+from tilec.backend_amdgcn.lower import lower
+from tilec.errors import InternalError
+from tilec.ir import machine, tile
+from tilec.ir.core import Program, remove_dead
+from tilec.ir.schedule import Schedule
+from tilec.passes.barriers import insert_barriers
+from tilec.passes.layouts import assign_layouts
+from tilec.passes.pipeline import pipeline
+from tilec.passes.place_lds import place_lds
+from tilec.passes.simplify import simplify
+from tilec.passes.split_tails import split_tails
+from tilec.target import Target, target
+
+AnyProgram = Program | machine.Program
+
+
+@dataclass(frozen=True)
+class Options:
+    """What passes may ask about: the architecture and the schedule."""
+
+    target: Target
+    schedule: Schedule | None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """`run` takes a program in form `needs` to one in form `gives`; `check` proves it, given both."""
+
+    name: str
+    needs: str
+    gives: str
+    run: Callable[[Any, Options], AnyProgram]
+    check: Callable[[Any, Any], None] | None = None
+
+
+def _no_faults(faults: list[Any]) -> None:
+    if faults:
+        raise InternalError("; ".join(map(str, faults[:3])))
+
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass("simplify", "traced", "traced", lambda p, o: simplify(p)),
+    Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
+    Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target))),
+    Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target, o.schedule)),
+    Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
+    Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
+    Pass("lower", "clustered", "virtual", lambda p, o: lower(p, o.target.name)),
+    Pass("registers", "virtual", "allocated", lambda p, o: regalloc.allocate(p).program, regcheck.check),
+    Pass("waits", "allocated", "allocated", lambda p, o: waits.insert(p), lambda _, p: _no_faults(waitcheck.check(p))),
+    Pass("hazards", "allocated", "final", lambda p, o: hazards.insert(p), lambda _, p: _no_faults(hazardcheck.check(p))),
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled kernel. `stages` holds the program after each pass by the pass's name ('traced' before the first);
+    `seconds` the time of each pass."""
+
+    traced: Program
+    arch: str
+    schedule: Schedule | None
+    stages: Mapping[str, AnyProgram]
+    asm: str
+    object: bytes
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.traced.name
+
+    @property
+    def machine(self) -> machine.Program:
+        """The finished machine program."""
+        final = self.stages["hazards"]
+        assert isinstance(final, machine.Program)
+        return final
+
+    @property
+    def waves(self) -> int:
+        return self.machine.waves
+
+    @property
+    def resources(self) -> machine.Resources:
+        return self.machine.resources
+
+
+def compile(program: Program, arch: str, schedule: Schedule | None = None, verify: bool = False) -> Compiled:
+    """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its promise."""
+    options = Options(target(arch), schedule)
+    stages: dict[str, AnyProgram] = {"traced": program}
+    seconds: dict[str, float] = {}
+    current: AnyProgram = program
+    for step in PIPELINE:
+        if current.form != step.needs:
+            raise InternalError(f"pass {step.name} needs form {step.needs}, not {current.form}")
+        before, start = current, time.perf_counter()
+        current = step.run(current, options)
+        seconds[step.name] = time.perf_counter() - start
+        stages[step.name] = current
+        if verify:
+            _verify(step, before, current)
+    start = time.perf_counter()
+    assert isinstance(current, machine.Program)
+    text, lines = emit.text(current)
+    seconds["emit"] = time.perf_counter() - start
+    start = time.perf_counter()
+    loadable = assemble(text, arch, line_map=emit.origin(lines))
+    seconds["assemble"] = time.perf_counter() - start
+    return Compiled(program, arch, schedule, stages, text, loadable, seconds)
+
+
+def _verify(step: Pass, before: AnyProgram, after: AnyProgram) -> None:
+    if after.form != step.gives:
+        raise InternalError(f"pass {step.name} gives form {after.form}, not {step.gives}")
+    if isinstance(after, Program):
+        tile.verify(after)
+    if step.check is not None:
+        step.check(before, after)

@@ -1,0 +1,458 @@
+"""needs  form traced        gives  form laid_out
+promise  every tile has a layout; what its users need in another layout is converted, within lanes or through LDS; dots have an MFMA
+method   tiles tied by elementwise ops and loops form classes; each class takes the layout of its strongest anchor (dot, reduction,
+         load, store); leaves (constants, iotas, broadcasts) are made again in each layout asked for; loads that only feed
+         dots go to LDS and are read as fragments
+checked  the verifier; interpreter before == after; conversions by enumeration in ir/conversion.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilec.dtypes import dtype as dtype_of
+from tilec.errors import InternalError
+from tilec.ir import tile
+from tilec.ir.blocked import blocked
+from tilec.ir.conversion import conversion, reduction
+from tilec.ir.core import (
+    Block, Builder, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Value,
+)
+from tilec.ir.layout import Layout
+from tilec.ir.lds_access import copy_layout
+from tilec.passes import dots
+from tilec.passes.swizzle import Access, solve
+from tilec.target import Target
+
+DOT, REDUCE, MOVED, LOAD, STORE, DEFAULT = 6, 5, 4, 3, 2, 1
+
+
+def assign_layouts(program: Program, target: Target) -> Program:
+    """The program in form laid_out."""
+    classes = _Classes(program, target)
+    return _Rewriter(program, target, classes).run()
+
+
+# -- choosing -----------------------------------------------------------------------------------------------------------------
+
+@dataclass
+class _Anchor:
+    strength: int
+    layout: Callable[[], Layout | None]
+
+
+class _Classes:
+    """Which tiles must share a layout, and which layout each class takes."""
+
+    def __init__(self, program: Program, target: Target):
+        self.program, self.target = program, target
+        self.parent: dict[Value, Value] = {}
+        self.anchors: dict[Value, list[_Anchor]] = {}
+        self.plans: dict[Op, dots.DotPlan] = {}
+        self.chosen: dict[Value, Layout] = {}
+        self.busy: set[Value] = set()
+        self.defining: dict[Value, Op] = {}
+        self.readers: dict[Value, list[Op]] = {}
+        self._scan(program.body)
+
+    def find(self, value: Value) -> Value:
+        while (parent := self.parent.get(value, value)) is not value:
+            value = parent
+        return value
+
+    def _tie(self, *values: Value) -> None:
+        tiles = [v for v in values if isinstance(v.type, TileType) and not self.is_leaf(v)]
+        for other in tiles[1:]:
+            first, second = self.find(tiles[0]), self.find(other)
+            if first is not second:
+                self.parent[second] = first
+                self.anchors.setdefault(first, []).extend(self.anchors.pop(second, []))
+
+    def _anchor(self, value: Value, strength: int, layout: Callable[[], Layout | None]) -> None:
+        if isinstance(value.type, TileType) and not self.is_leaf(value):
+            self.anchors.setdefault(self.find(value), []).append(_Anchor(strength, layout))
+
+    def is_leaf(self, value: Value) -> bool:
+        """Whether a tile can be made in any layout at no cost worth speaking of: from constants, iotas, scalars, and broadcasts."""
+        op = self.defining.get(value)
+        if isinstance(op, (tile.Constant, tile.Iota, tile.Broadcast, tile.ExpandDims)):
+            return True
+        if isinstance(op, (tile.Elementwise, tile.Cast)):
+            return all(self.is_leaf(v) for v in op.operands if isinstance(v.type, TileType))
+        return False
+
+    def _scan(self, block: Block) -> None:
+        for op in block.ops:
+            for result in op.results:
+                self.defining[result] = op
+            for value in op.operands:
+                self.readers.setdefault(value, []).append(op)
+            if isinstance(op, (tile.For, tile.If)):
+                for inner in op.regions:
+                    self._scan(inner)
+            self._constrain(op)
+
+    def _constrain(self, op: Op) -> None:
+        match op:
+            case tile.Elementwise() | tile.Cast():
+                self._tie(*op.results, *op.operands)
+            case tile.For():
+                for values in zip(op.body.params[1:], op.body.yields, op.results, op.inits):
+                    self._tie(*values)
+            case tile.If():
+                for values in zip(op.results, *(b.yields for b in op.regions)):
+                    self._tie(*values)
+            case tile.Dot():
+                plan = self.plans[op] = dots.plan(op, self.program.waves, self.target, swapped=self._wants_rows(op))
+                self._tie(op.result, op.accumulator)
+                self._anchor(op.result, DOT, lambda: plan.accumulator)
+            case tile.Reduce():
+                source = op.source
+                self._anchor(op.result, REDUCE, lambda: _reduced(self.layout(source), op.axis))
+            case tile.Permute():
+                source, axes = op.source, op.axes
+                self._anchor(op.result, MOVED, lambda: self.layout(source).permute(axes) if not self.is_leaf(source) else None)
+            case tile.Load() | tile.Gather():
+                tensor = op.tensor.type
+                self._anchor(op.result, LOAD if isinstance(op, tile.Load) else DEFAULT, lambda: self.memory_layout(op.result.type, tensor))
+            case tile.Store():
+                tensor = op.tensor.type
+                self._anchor(op.value, STORE, lambda: self.memory_layout(op.value.type, tensor))
+            case tile.Scatter() | tile.AtomicAdd():
+                self._tie(op.value, *op.indices)
+
+    def _wants_rows(self, op: tile.Dot) -> bool:
+        """Whether a lane should hold consecutive columns of the result: unless it is stored to a tensor contiguous along rows' axis."""
+        seen: set[Value] = set()
+        todo = [op.result]
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            for reader in self.readers.get(value, []):
+                if isinstance(reader, tile.Store):
+                    return reader.tensor.type.contiguous != reader.tensor.type.rank - 2
+                if isinstance(reader, (tile.Elementwise, tile.Cast)):
+                    todo += reader.results
+            todo += [result for loop in self._loops() for yielded, result in zip(loop.body.yields, loop.results) if yielded is value]
+        return True
+
+    def _loops(self) -> list[tile.For]:
+        return [op for op in self.program.walk() if isinstance(op, tile.For)]
+
+    def memory_layout(self, type: TileType, tensor: TensorType) -> Layout:
+        """Coalesced: 16 bytes per lane where the tensor's alignment allows, lanes along the contiguous axis first."""
+        rank = len(type.shape)
+        contiguous = tensor.contiguous if tensor.contiguous is not None else rank - 1
+        order = (contiguous, *(axis for axis in reversed(range(rank)) if axis != contiguous))
+        size = max(8, type.dtype.bits) // 8
+        most = 16 if tensor.alignment >= 4 and tensor.contiguous is not None and not tensor.wide else size
+        # A narrow item still fills a register with its neighbours, so that packed arithmetic and LDS writes stay whole.
+        vector = max(most, 4) // size if size < 4 else most // size
+        return blocked(type.shape, order, max(1, vector), self.program.waves, self.target.wave_size)
+
+    def default_layout(self, type: TileType) -> Layout:
+        order = tuple(reversed(range(len(type.shape))))
+        vector = max(1, 32 // max(8, type.dtype.bits))
+        return blocked(type.shape, order, vector, self.program.waves, self.target.wave_size)
+
+    def layout(self, value: Value) -> Layout:
+        """The layout of a tile's class (leaves: a default one)."""
+        if self.is_leaf(value):
+            return self.default_layout(value.type)
+        key = self.find(value)
+        if key not in self.chosen:
+            self.busy.add(key)
+            found = None
+            for anchor in sorted(self.anchors.get(key, []), key=lambda a: -a.strength):
+                try:
+                    found = anchor.layout()
+                except _Cycle:
+                    continue
+                if found is not None:
+                    break
+            self.busy.discard(key)
+            self.chosen[key] = found or self.default_layout(value.type)
+        elif key in self.busy:
+            raise _Cycle
+        return self.chosen[key]
+
+
+class _Cycle(Exception):
+    """A class whose layout depends on itself; another anchor decides."""
+
+
+def _reduced(layout: Layout, axis: int) -> Layout | None:
+    plan = reduction(layout, axis)
+    return plan.result if plan else None
+
+
+# -- rewriting ----------------------------------------------------------------------------------------------------------------
+
+class _Rewriter:
+    """Rebuilds the program with layouts. `done` maps old values to new ones in their class's layout."""
+
+    def __init__(self, program: Program, target: Target, classes: _Classes):
+        self.program, self.target, self.classes = program, target, classes
+        self.done: dict[Value, Value] = {}
+        self.scopes: list[dict[tuple[Value, Layout], Value]] = [{}]
+        self.builders: list[Builder] = []
+        self.buffers: list[Op] = []         # LDS rings stand at the head of the program
+
+    def run(self) -> Program:
+        self.done.update({p: p for p in self.program.params})
+        body = self._block(self.program.body)
+        grid = tuple(self.done[g] for g in self.program.grid)
+        return self.program.replace(body=Block((), (*self.buffers, *body.ops), ()), grid=grid, form="laid_out")
+
+    def _block(self, block: Block, yields_as: tuple[Layout | None, ...] | None = None) -> Block:
+        self.builders.append(Builder())
+        self.scopes.append({})
+        params = []
+        for p in block.params:
+            self.done[p] = self._typed(p)
+            params.append(self.done[p])
+        for op in block.ops:
+            self._op(op)
+        yields = tuple(self._use(v, layout) for v, layout in zip(block.yields, yields_as or (None,) * len(block.yields)))
+        self.scopes.pop()
+        return self.builders.pop().block(params, yields)
+
+    def _emit(self, op: Op) -> Value:
+        return self.builders[-1].emit(op)
+
+    def _typed(self, value: Value, layout: Layout | None = None) -> Value:
+        """A new value for an old one, its type with the layout."""
+        if not isinstance(value.type, TileType):
+            return value.like()
+        layout = layout or self.classes.layout(value)
+        return value.like(TileType(value.type.shape, value.type.dtype, layout))
+
+    def _use(self, value: Value, layout: Layout | None = None) -> Value:
+        """The new value for an old one; a tile in the layout asked for."""
+        if not isinstance(value.type, TileType):
+            return self.done[value]
+        layout = layout or self.classes.layout(value)
+        if self.classes.is_leaf(value):
+            return self._leaf(value, layout)
+        return self._converted(self.done[value], layout)
+
+    def _remembered(self, key: Value, layout: Layout) -> Value | None:
+        return next((scope[key, layout] for scope in reversed(self.scopes) if (key, layout) in scope), None)
+
+    def _leaf(self, value: Value, layout: Layout) -> Value:
+        known = self._remembered(value, layout)
+        if known is not None:
+            return known
+        op = self.classes.defining[value]
+        match op:
+            case tile.Broadcast() if isinstance(op.source.type, TileType):
+                made = self._emit(op.replace(source=self._use(op.source, layout.narrow(op.source.type.shape)), results=(self._typed(value, layout),)))
+            case tile.ExpandDims():
+                made = self._emit(op.replace(source=self._use(op.source, layout.project(op.axis)), results=(self._typed(value, layout),)))
+            case _:
+                made = self._emit(op.map_operands(lambda v: self._use(v, layout)).replace(results=(self._typed(value, layout),)))
+        self.scopes[-1][value, layout] = made
+        return made
+
+    def _converted(self, value: Value, layout: Layout) -> Value:
+        if value.type.layout == layout:
+            return value
+        known = self._remembered(value, layout)
+        if known is not None:
+            return known
+        plan = conversion(value.type.layout, layout)
+        type = TileType(value.type.shape, value.type.dtype, layout)
+        if plan.kind in ("identity", "registers"):
+            made = self._emit(tile.ConvertLayout(value, results=(value.like(type),)))
+        else:
+            order = _memory_order(value.type.layout)
+            accesses = [Access("write", "write", value.type.layout), Access("read", "read", layout)]
+            buffer = self._buffer(value, accesses, order)
+            self._emit(tile.SharedWrite(buffer, value, results=(Value(TokenType(), f"{value.name} written"),)))
+            made = self._emit(tile.SharedRead(buffer, results=(value.like(type),)))
+        self.scopes[-1][value, layout] = made
+        return made
+
+    def _buffer(self, value: Value, accesses: list[Access], order: tuple[int, ...]) -> Value:
+        dtype = value.type.dtype if value.type.dtype.name != "bool" else dtype_of("u8")
+        solution = solve(accesses, value.type.shape, max(8, dtype.bits), self.target, order)
+        buffer = Value(SharedType(value.type.shape, value.type.dtype, 1, solution.shared), f"{value.name}_lds")
+        self.buffers.append(tile.Alloc(results=(buffer,)))
+        return buffer
+
+    # -- ops ------------------------------------------------------------------------------------------------------------
+
+    def _op(self, op: Op) -> None:
+        if all(isinstance(r.type, TileType) and self.classes.is_leaf(r) for r in op.results) and op.results:
+            return                                    # made where it is used
+        match op:
+            case tile.For():
+                self._for(op)
+            case tile.If():
+                layouts = tuple(self.classes.layout(r) if isinstance(r.type, TileType) else None for r in op.results)
+                condition = self._use(op.condition)
+                then, otherwise = (self._block(b, layouts) for b in (op.then, op.otherwise))
+                self._finish(op, op.replace(condition=condition, then=then, otherwise=otherwise, results=self._results(op)))
+            case tile.Dot():
+                self._dot(op)
+            case tile.Reduce():
+                self._reduce(op)
+            case tile.Permute():
+                layout = self.classes.layout(op.result)
+                inverse = tuple(op.axes.index(axis) for axis in range(len(op.axes)))
+                if not self._only_dots(op.result):
+                    self._finish(op, op.replace(source=self._use(op.source, layout.permute(inverse)), results=self._results(op)))
+            case tile.Load() if self._only_dots(op.result):
+                pass                                  # read as fragments by `_dot_operand`
+            case tile.Store():
+                self._emit(op.map_operands(lambda v: self._use(v, self._store_layout(op) if v is op.value else None)))
+            case tile.Scatter() | tile.AtomicAdd():
+                layout = self.classes.layout(op.value)
+                self._emit(op.map_operands(lambda v: self._use(v, layout if isinstance(v.type, TileType) else None)))
+            case _:
+                layout = self.classes.layout(op.results[0]) if op.results and isinstance(op.results[0].type, TileType) else None
+                self._finish(op, op.map_operands(lambda v: self._use(v, layout if isinstance(v.type, TileType) else None))
+                             .replace(results=self._results(op)))
+
+    def _results(self, op: Op) -> tuple[Value, ...]:
+        return tuple(self._typed(r) for r in op.results)
+
+    def _finish(self, old: Op, new: Op) -> None:
+        self._emit(new)
+        self.done.update(zip(old.results, new.results))
+
+    def _for(self, op: tile.For) -> None:
+        layouts = tuple(self.classes.layout(p) if isinstance(p.type, TileType) else None for p in op.body.params[1:])
+        inits = tuple(self._use(v, layout) for v, layout in zip(op.inits, layouts))
+        bounds = {name: self._use(getattr(op, name)) for name in ("lower", "upper", "step")}
+        body = self._block(op.body, layouts)
+        self._finish(op, op.replace(inits=inits, body=body, results=self._results(op), **bounds))
+
+    def _reduce(self, op: tile.Reduce) -> None:
+        layout = self.classes.layout(op.source)
+        plan = reduction(layout, op.axis)
+        if plan is None:
+            raise InternalError(f"no reduction along axis {op.axis} in {layout}", where=op.where)
+        scratch = self._scratch(op, plan) if plan.crosses_waves else None
+        result = op.result.like(TileType(op.result.type.shape, op.result.type.dtype, plan.result)) \
+            if isinstance(op.result.type, TileType) else op.result.like()
+        made = self._emit(op.replace(source=self._use(op.source, layout), scratch=scratch, results=(result,)))
+        if isinstance(op.result.type, TileType):
+            made = self._converted(made, self.classes.layout(op.result))
+        self.done[op.result] = made
+
+    def _scratch(self, op: tile.Reduce, plan) -> Value:
+        """LDS for one value of each result item of each lane of each wave."""
+        from tilec.ir.shared_layout import SharedLayout
+        bits = max(32, op.source.type.dtype.bits)
+        count = plan.result.items * self.target.wave_size * self.program.waves
+        dtype = dtype_of("f64" if bits == 64 else "f32")
+        buffer = Value(SharedType((count,), dtype, 1, SharedLayout((count,), bits, (0,))), f"{op.result.name}_waves")
+        self.buffers.append(tile.Alloc(results=(buffer,)))
+        return buffer
+
+    def _store_layout(self, op: tile.Store) -> Layout:
+        """The value's own layout unless it would write short runs where a coalesced one writes long ones."""
+        own, tensor = self.classes.layout(op.value), op.tensor.type
+        if tensor.contiguous is None or tensor.wide:
+            return own
+        bits = max(8, op.value.type.dtype.bits)
+        better = self.classes.memory_layout(op.value.type, tensor)
+        short = own.coalescing(tensor.contiguous, bits).run_bytes < 32
+        return better if short and better.coalescing(tensor.contiguous, bits).run_bytes >= 64 else own
+
+    # -- dots -----------------------------------------------------------------------------------------------------------
+
+    def _only_dots(self, value: Value) -> bool:
+        """Whether a load (or a transposition of one) only feeds dots, so that it may go straight to LDS."""
+        readers = self.classes.readers.get(value, [])
+        return bool(readers) and _yielded_nowhere(self.program, value) and all(
+            isinstance(r, tile.Dot) and value in (r.a, r.b) or isinstance(r, tile.Permute) and self._only_dots(r.result) for r in readers) \
+            and isinstance(self._source_of(value)[0], tile.Load)
+
+    def _source_of(self, value: Value) -> tuple[Op | None, tuple[int, ...]]:
+        """The op behind a chain of transpositions, and the axes of its result in the value's order."""
+        axes = tuple(range(len(value.type.shape)))
+        op = self.classes.defining.get(value)
+        while isinstance(op, tile.Permute):
+            axes = tuple(op.axes[a] for a in axes)
+            op = self.classes.defining.get(op.source)
+        return op, axes
+
+    def _dot(self, op: tile.Dot) -> None:
+        plan = self.classes.plans[op]
+        a, b = self._dot_operand(op.a, plan.a), self._dot_operand(op.b, plan.b)
+        result = self._typed(op.result, plan.accumulator)
+        self._emit(op.replace(a=a, b=b, accumulator=self._use(op.accumulator, plan.accumulator), instruction=plan.mfma.mnemonic,
+                              swapped=plan.swapped, results=(result,)))
+        self.done[op.result] = self._converted(result, self.classes.layout(op.result))
+
+    def _dot_operand(self, value: Value, layout: Layout) -> Value:
+        load, axes = self._source_of(value)
+        if not (isinstance(load, tile.Load) and self._only_dots(load.result)):
+            return self._use(value, layout)
+        known = self._remembered(value, layout)
+        if known is None:
+            known = self._staged(load, axes, value, layout)
+            self.scopes[-1][value, layout] = known
+        return known
+
+    def _staged(self, load: tile.Load, axes: tuple[int, ...], value: Value, layout: Layout) -> Value:
+        """A load that goes through LDS: by copies past the registers where the architecture and the bounds allow."""
+        inverse = tuple(axes.index(a) for a in range(len(axes)))
+        tensor, type = load.tensor.type, load.result.type
+        memory = self.classes.memory_layout(type, tensor)
+        order = _memory_order(memory)
+        read = Access(value.name, "read", layout.permute(inverse))
+        indices = tuple(self._use(i) for i in load.indices)
+        fill = self._use(load.fill) if load.fill is not None else None
+        copy = self._copy(load, read, order)
+        token = (Value(TokenType(), f"{load.result.name} copied"),)
+        if copy is not None:
+            buffer, copying = copy
+            self._emit(tile.AsyncCopy(load.tensor if load.tensor not in self.done else self.done[load.tensor], indices, buffer, None,
+                                      load.inside, copying, results=token, where=load.where))
+        else:
+            buffer = self._buffer(load.result, [Access("write", "write", memory), read], order)
+            loaded = self._emit(load.replace(tensor=self.done[load.tensor], indices=indices, fill=fill,
+                                             results=(self._typed(load.result, memory),)))
+            self._emit(tile.SharedWrite(buffer, loaded, results=token, where=load.where))
+        return self._emit(tile.SharedRead(buffer, axes=axes, where=load.where,
+                                          results=(value.like(TileType(value.type.shape, value.type.dtype, layout)),)))
+
+    def _copy(self, load: tile.Load, read: Access, order: tuple[int, ...]) -> tuple[Value, Layout] | None:
+        """The buffer and layout of a copy straight to LDS, 16 bytes per lane; None where that can't be."""
+        tensor, type = load.tensor.type, load.result.type
+        contiguous = tensor.contiguous
+        if not self.target.has("lds_dma_x4") or contiguous is None or tensor.wide or tensor.alignment < 4 or load.fill is not None:
+            return None
+        if not (load.inside and load.inside[contiguous]):
+            return None                               # a vector could be cut by the bounds: it must pass through registers
+        try:
+            solution = solve([Access("copy", "copy", copy_bytes=16), read], type.shape, type.dtype.bits, self.target, order)
+        except InternalError:
+            return None
+        copying = copy_layout(solution.shared, 16, self.program.waves, self.target.wave_size)
+        if copying is None or copying.vector_width(contiguous) * type.dtype.bits < 128 or copying.replication().lane_mask \
+                or len(copying.replication().waves) < self.program.waves:
+            return None
+        buffer = Value(SharedType(type.shape, type.dtype, 1, solution.shared), f"{load.result.name}_lds")
+        self.buffers.append(tile.Alloc(results=(buffer,)))
+        return buffer, copying
+
+
+def _memory_order(layout: Layout) -> tuple[int, ...]:
+    """Axes from the one that a lane's items and neighbouring lanes follow first."""
+    rank = len(layout.shape)
+    seen = [axis for basis in (*layout.item, *layout.lane) for axis in range(rank) if basis[axis]]
+    return tuple(dict.fromkeys([*seen, *reversed(range(rank))]))
+
+
+def _yielded_nowhere(program: Program, value: Value) -> bool:
+    return all(value not in block.yields for op in program.walk() for block in op.regions)
+
+
+__all__ = ["ScalarType", "assign_layouts"]
