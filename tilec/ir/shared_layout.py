@@ -11,13 +11,14 @@ bytes after each interval of what comes out.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from tilec.errors import InternalError
+from tilec.errors import InternalError, TilecError
 from tilec.ir.layout import Coordinates
 
 
@@ -137,3 +138,16 @@ class SharedLayout:
         masks = " ".join(f"{bit}^{mask}" for bit, mask in enumerate(self.swizzle) if mask)
         text += f"; swizzle {masks}" if masks else ""
         return text + (f"; pad {self.pad_bytes} every {self.pad_interval}" if self.pad_interval else "") + ")"
+
+    @classmethod
+    def parse(cls, text: str) -> SharedLayout:
+        """The inverse of str(). Raises TilecError for other text."""
+        match = re.fullmatch(r"shared\(([\dx]+); (\d+) bits; order ([\d,]+); granule (\d+) in (\d+) bytes"
+                             r"(?:; swizzle ([\d^ ]+))?(?:; pad (\d+) every (\d+))?\)", text.strip())
+        if not match:
+            raise TilecError(f"not a shared layout: {text!r}",
+                             fix="write shared(SHAPE; N bits; order AXES; granule N in N bytes; ...)")
+        masks = dict(tuple(map(int, word.split("^"))) for word in (match[6] or "").split())
+        swizzle = tuple(masks.get(bit, 0) for bit in range(max(masks, default=-1) + 1))
+        return cls(tuple(map(int, match[1].split("x"))), int(match[2]), tuple(map(int, match[3].split(","))), int(match[4]),
+                   int(match[5]), swizzle, int(match[8] or 0), int(match[7] or 0))
