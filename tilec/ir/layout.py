@@ -83,17 +83,17 @@ class Layout:
     wave_grid: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
+        bases = (*self.item, *self.lane, *self.wave, *(digit[1] for digit in (*self.item_grid, *self.wave_grid)))
+        if any(len(basis) != self.rank for basis in bases):
+            raise InternalError(f"a layout of rank {self.rank} has a basis of another rank: {bases}")
         for name in ("item", "wave"):
             bits, grid = self._canonical(name)
             object.__setattr__(self, name, bits)
             object.__setattr__(self, f"{name}_grid", grid)
-        bases = (*self.item, *self.lane, *self.wave, *(digit.step for digit in (*self.item_grid, *self.wave_grid)))
-        if any(len(basis) != self.rank for basis in bases):
-            raise InternalError(f"a layout of rank {self.rank} has a basis of another rank: {bases}")
 
     def _canonical(self, name: str) -> tuple[tuple[Coordinates, ...], tuple[Step, ...]]:
         bits, grid = list(getattr(self, name)), list(getattr(self, f"{name}_grid"))
-        used = self._used_bits(name)
+        used = self._used_bits()
         while grid and all(step & (step - 1) == 0 for step in grid[0].step):
             count, step = grid.pop(0)
             twos = count & -count
@@ -106,8 +106,8 @@ class Layout:
                 break
         return tuple(bits), tuple(Step(*digit) for digit in grid)
 
-    def _used_bits(self, name: str) -> list[int]:
-        """Per axis, the coordinate bits that bases of the other parts (and of this part) occupy."""
+    def _used_bits(self) -> list[int]:
+        """Per axis, the coordinate bits that bases occupy."""
         bases = (*self.item, *self.lane, *self.wave)
         return [_union(basis[axis] for basis in bases) for axis in range(self.rank)]
 
@@ -206,13 +206,13 @@ class Layout:
         if math.prod(shape) != math.prod(self.shape):
             raise InternalError(f"reshape of {self.shape} to {tuple(shape)} changes the number of elements")
         result = self._mapped(shape, lambda basis: unravel(ravel(basis, self.shape), shape))
-        wanted, got = ravel(self.enumerate(), self.shape), ravel(result.enumerate(), result.shape)
-        return result if np.array_equal(wanted, got) else None
+        wanted = unravel(ravel(self.enumerate(), self.shape), shape)
+        return result if all(map(np.array_equal, wanted, result.enumerate())) else None
 
     # ------------------------------------------------------------------------------------------------------- questions
     def covers(self) -> bool:
         """Whether every element of the tile is held somewhere and none outside of it (by enumeration)."""
-        points = self.enumerate().reshape(self.rank, -1)
+        points = self.enumerate().reshape(self.rank, self.waves * self.wave_size * self.items)
         if any(axis.max(initial=0) >= size for axis, size in zip(points, self.shape, strict=True)):
             return False
         return np.unique(ravel(points, self.shape)).size == math.prod(self.shape)
