@@ -105,15 +105,16 @@ class Builder:
         result = list(sources)
         if "commutes" in row.flags and _is_literal(result[1]) and not _is_literal(result[0]):
             result[0], result[1] = result[1], result[0]
-        bus: set[Operand] = set()
+        bus: set[Operand] = set()       # the SGPRs that the instruction reads; a literal counts as one
         for index in sorted(range(len(row.src)), key=lambda i: row.src[i].code != "m"):     # a mask can't move: it goes first
             source = result[index]
             if _is_literal(source):
-                fits = row.takes_literal and index == 0 and not bus and all(_is_vector(s) for s in result[1:len(row.src)])
-                if not fits:
-                    result[index] = source = self._constant(source, row.src[index].size, region)
+                if row.takes_literal and index == 0 and not bus and all(_is_vector(s) for s in result[1:len(row.src)]):
+                    bus.add(source)
+                    continue
+                result[index] = source = self._constant(source, row.src[index].size)
             if _is_scalar(source) and source not in bus:
-                if bus or any(_is_literal(s) for s in result[:index]):
+                if bus:
                     result[index] = self._moved(source, region)
                 else:
                     bus.add(source)
@@ -130,7 +131,7 @@ class Builder:
                 result[index] = moved
         return tuple(result)
 
-    def _constant(self, source: Operand, size: int, region: _Region) -> Ref:
+    def _constant(self, source: Operand, size: int) -> Ref:
         """A literal in SGPRs, numbered at the outermost level so that a loop does not load it again."""
         assert isinstance(source, Immediate)
         if size == 2:

@@ -3,7 +3,7 @@
 A row is a line of text:  mnemonic  destinations <- sources : unit flags
 Operand codes (a number gives the dwords): v VGPR · a AGPR · w VGPR or AGPR · s SGPR · x VGPR, SGPR or inline constant · c SGPR or
 constant · f MFMA C operand (VGPR, AGPR or inline constant) · m lane mask in an SGPR pair · i immediate · L label · t token (optional).
-Flags: vop1 vop2 vopc vop3 (encoding; the first three take a 32-bit literal as first source), vm / lgkm (counter it increments),
+Flags: vop1 vop2 vopc vop3 (encoding; the first two take a 32-bit literal as first source), vm / lgkm (counter it increments),
 +scc +vcc +m0 +exec (reads) =scc =vcc =m0 =exec (writes), tied (first destination is also source 0), early (destination may not
 overlap sources), commutes (first two sources may change places), gfx942 / gfx950 (only there).
 Encodings and names were checked by assembling every row for its architectures (tests/unit/test_isa.py).
@@ -53,7 +53,7 @@ class Row:
     @property
     def takes_literal(self) -> bool:
         """Whether the first source may be a 32-bit literal (SALU: any one source)."""
-        return self.unit == "salu" or bool(self.flags & {"vop1", "vop2", "vopc"})
+        return self.unit == "salu" or bool(self.flags & {"vop1", "vop2"})
 
     def on(self, arch: str) -> bool:
         only = self.flags & {"gfx942", "gfx950"}

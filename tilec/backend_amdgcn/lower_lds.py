@@ -10,18 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilec.backend_amdgcn.address import TileAccess, descriptor, is_uniform, masked_offset, plus, tile_access, times, vector_plus
-from tilec.backend_amdgcn.fragment import Stored, joined
+from tilec.backend_amdgcn.fragment import Fragment, Stored, joined
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
 from tilec.ir import tile
 from tilec.ir.core import Op, SharedType, Value
 from tilec.ir.layout import Layout
-from tilec.ir.lds_access import LdsAccess, lds_access, transposed_access
+from tilec.ir.lds_access import LdsAccess, LdsPart, lds_access, transposed_access
 from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
 from tilec.ir.shared_layout import SharedLayout
 
 WRITES = {1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128"}
-READS = {4: "ds_read_b32", 8: "ds_read_b64", 12: "ds_read_b96", 16: "ds_read_b128"}
 
 
 @dataclass(frozen=True)
@@ -154,30 +153,72 @@ def _item_of(bit: int, bits: int) -> int:
 
 
 def _read(context: Lowering, op: tile.SharedRead) -> None:
-    b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
+    """Binds the tile; its instructions are emitted here, or by the dot that reads it where that is the only reader and nothing
+    touches LDS in between (then it has no completion of its own: the dot waits for every part)."""
+    buffer, slot = context.values[op.buffer], _slot(context, op.slot)
     result = op.results[0]
     layout = buffer_side(result.type.layout, op.axes)
     access = read_access(layout, op.buffer.type.layout, context.target)
     if access is None:
         raise InternalError(f"no LDS read from {op.buffer.type.layout} to {layout}", where=op.where)
-    addresses = _Addresses(context, access, buffer, slot)
-    shared = buffer.access(slot)
-    kind = "va" if context.only_feeds_dots(result) else "v"
-    token = b.register("t", 1, f"{result.name} read")
-    if access.instruction.bytes >= 4:
-        dwords: list[Operand] = []
-        for index, part in enumerate(access.parts):
-            address, offset = addresses.of(part.xor, part.offset)
-            register = b.register(kind, access.instruction.bytes // 4, result.name)
-            name = access.instruction.mnemonic
-            last = [token] if index == len(access.parts) - 1 else []
-            b.emit(name, [register, *last], [address], shared=shared, **({"offset": offset} if offset else {}))
-            dwords += [register[i] for i in range(register.size)]
-    else:
-        dwords = _read_narrow(context, access, addresses, shared, token, kind, result.name)
-    context.values[result] = Stored(b, result.type, dwords)
+    fragment = _LdsFragment(context, op, access, _Addresses(context, access, buffer, slot), buffer.access(slot))
+    context.values[result] = fragment
+    if len(op.results) == 1 and context.read_by_next_dot(op):
+        return
+    context.values[result] = fragment.stored()
     if len(op.results) > 1:
-        context.values[op.results[1]] = token
+        context.values[op.results[1]] = fragment.token
+
+
+class _LdsFragment(Fragment):
+    """A tile in LDS, read into registers part by part when first asked for. The last part read defines the token."""
+
+    def __init__(self, context: Lowering, op: tile.SharedRead, access: LdsAccess, addresses: _Addresses, shared: SharedAccess):
+        super().__init__(context.b, op.results[0].type)
+        self.op, self.access, self.addresses, self.shared = op, access, addresses, shared
+        self.kind = "va" if context.only_feeds_dots(op.results[0]) else "v"
+        self.token = context.b.register("t", 1, f"{op.results[0].name} read")
+        self.parts: dict[int, list] = {}
+        for part in access.parts:
+            self.parts.setdefault(part.bit // 32, []).append(part)
+        self.known: dict[int, Operand] = {}
+
+    def dword(self, index: int) -> Operand:
+        if index not in self.known:
+            size = max(1, self.access.instruction.bytes // 4)
+            start = index // size * size
+            if self.access.instruction.bytes >= 4:
+                register = self._emit(self.access.instruction.mnemonic, self.kind, size, self.parts[start][0])
+            else:
+                register = self._narrow(self.parts[start])
+            self.known.update({start + i: register[i] if size > 1 else register for i in range(size)})
+        return self.known[index]
+
+    def value(self, item: int) -> Operand:
+        return Stored(self.builder, self.type, [self.dword(i) for i in range(self.dwords)]).value(item)
+
+    def _emit(self, op: str, kind: str, size: int, part: LdsPart, into: Ref | None = None) -> Ref:
+        b = self.builder
+        address, offset = self.addresses.of(part.xor, part.offset)
+        where, b.where = b.where, self.op.where
+        register = into or b.register(kind, size, self.op.results[0].name)
+        b.emit(op, [register, self.token], [address], shared=self.shared, **({"offset": offset} if offset else {}))
+        b.where = where
+        return register
+
+    def _narrow(self, parts: list[LdsPart]) -> Ref:
+        """Items of 1 or 2 bytes that do not lie side by side: the first clears a register, d16_hi fills its upper half; bytes are
+        read into two registers and put together."""
+        wide = self.access.instruction.bytes == 2
+        stem = "ds_read_u16" if wide else "ds_read_u8"
+        lanes = [parts] if wide else [parts[0::2], parts[1::2]]
+        halves: list[Ref] = []
+        for group in (g for g in lanes if g):
+            half = self._emit(stem, self.kind if wide else "v", 1, group[0])
+            if len(group) > 1:
+                self._emit(f"{stem}_d16_hi", "v", 1, group[1], into=half)
+            halves.append(half)
+        return halves[0] if len(halves) == 1 else self.builder.value("v_lshl_or_b32", halves[1], 8, halves[0])
 
 
 def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
@@ -195,30 +236,6 @@ def read_access(layout: Layout, shared: SharedLayout, target) -> LdsAccess | Non
     if plain is None or turned is None:
         return plain or turned
     return turned if turned.instruction.bytes > plain.instruction.bytes else plain
-
-
-def _read_narrow(context: Lowering, access: LdsAccess, addresses: _Addresses, shared: SharedAccess, token: Ref, kind: str,
-                 name: str) -> list[Operand]:
-    """Items of 1 or 2 bytes that do not lie side by side: read into halves of a dword, bytes put together afterwards."""
-    b, bytes_each = context.b, access.instruction.bytes
-    per_dword = 4 // bytes_each
-    dwords: list[Operand] = []
-    groups = [access.parts[i:i + per_dword] for i in range(0, len(access.parts), per_dword)]
-    stem = {2: "ds_read_u16_d16", 1: "ds_read_u8_d16"}[bytes_each]
-    for index, group in enumerate(groups):
-        halves: list[Ref] = []
-        for start in range(min(per_dword // 2, len(group)) if bytes_each == 1 else 1):
-            half = b.register(kind if bytes_each == 2 else "v", 1, name)
-            chosen = group[start::per_dword // 2] if bytes_each == 1 else group
-            for place, part in enumerate(chosen):
-                address, offset = addresses.of(part.xor, part.offset)
-                final = index == len(groups) - 1 and part is group[-1]
-                # The first of two clears the other half; the second keeps it.
-                op = stem + "_hi" if place else {2: "ds_read_u16", 1: "ds_read_u8"}[bytes_each]
-                b.emit(op, [half, *([token] if final else [])], [address], shared=shared, **({"offset": offset} if offset else {}))
-            halves.append(half)
-        dwords.append(halves[0] if len(halves) == 1 else b.value("v_lshl_or_b32", halves[1], 8, halves[0]))
-    return dwords
 
 
 def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:

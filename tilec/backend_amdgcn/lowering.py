@@ -82,6 +82,15 @@ class Lowering:
         readers = self.readers.get(value, [])
         return bool(readers) and all(isinstance(op, tile.Dot) for op, _ in readers)
 
+    def read_by_next_dot(self, op: tile.SharedRead) -> bool:
+        """Whether a dot further down the same block is the only reader, with nothing but other reads from LDS in between."""
+        readers = self.readers.get(op.results[0], [])
+        if len(readers) != 1 or not isinstance(readers[0][0], tile.Dot) or readers[0][1] is not self._home[op.results[0]]:
+            return False
+        ops = readers[0][1].ops
+        between = ops[ops.index(op) + 1:ops.index(readers[0][0])]
+        return not any(isinstance(o, (tile.Barrier, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If)) for o in between)
+
     # -- coordinates ----------------------------------------------------------------------------------------------------
 
     def linear(self, lane_bases: tuple[int, ...], wave_part: Operand) -> Operand:
