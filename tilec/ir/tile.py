@@ -356,23 +356,29 @@ LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barri
 
 def verify(program: Program) -> None:
     """Raises InternalError where the program breaks SSA scoping, an op's typing rule, or a rule of its form."""
-    scope = set(program.params)
-    _verify_block(program, program.body, scope)
+    scope, defined = set(program.params), set(program.params)
+    _verify_block(program, program.body, scope, defined)
     for value in program.grid:
         _require(value in scope, "a grid extent is not defined at the top level", None)
 
 
-def _verify_block(program: Program, block: Block, scope: set[Value]) -> None:
-    scope.update(block.params)
+def _verify_block(program: Program, block: Block, scope: set[Value], defined: set[Value]) -> None:
+    """`scope` is what the block sees, `defined` all that the program has defined: a value has one definition anywhere."""
+    def define(value: Value, op: Op | None) -> None:
+        _require(value not in defined, f"%{value.name} is defined twice", op)
+        scope.add(value)
+        defined.add(value)
+
+    for value in block.params:
+        define(value, None)
     for op in block.ops:
         for value in op.operands:
             _require(value in scope, f"{op.mnemonic} reads %{value.name or '?'} before it is defined", op)
         for inner in op.regions:
-            _verify_block(program, inner, set(scope))
+            _verify_block(program, inner, set(scope), defined)
         _verify_op(program, op)
         for result in op.results:
-            _require(result not in scope, f"%{result.name} is defined twice", op)
-            scope.add(result)
+            define(result, op)
     for value in block.yields:
         _require(value in scope, f"yield of %{value.name or '?'}, which is not defined", None)
 
@@ -431,11 +437,15 @@ def _dot(op: Dot) -> None:
     _require(k == k2, f"dot contracts {k} with {k2}", op)
     _require(_shape(op.accumulator) == (m, n) == _shape(op.result), "dot's accumulator has another shape", op)
     _require(op.accumulator.type == op.result.type, "dot's result and accumulator differ in type", op)
+    floats = {v.type.dtype.is_float for v in (op.a, op.b, op.accumulator)}
+    _require(len(floats) == 1 and op.result.type.dtype.name in ("f32", "f64", "i32"),
+             f"dot of {op.a.type.dtype} and {op.b.type.dtype} to {op.result.type.dtype}", op)
 
 
 def _reduce(op: Reduce) -> None:
-    _require(op.kind in REDUCTIONS, f"reduce {op.kind!r}", op)
     shape = _shape(op.source)
+    _require(op.kind in REDUCTIONS, f"reduce {op.kind!r}", op)
+    _require(0 <= op.axis < len(shape), f"reduce along axis {op.axis} of {len(shape)}", op)
     _require(shape[:op.axis] + shape[op.axis + 1:] == _shape(op.result), "reduce gives another shape", op)
     _require(op.source.type.dtype == op.result.type.dtype, "reduce changes the dtype", op)
     _require(op.kind != "sum" or op.source.type.dtype.kind != "bool", "reduce sums bools", op)
@@ -447,6 +457,7 @@ def _view(op: View) -> None:
     _require(len(set(op.axes)) == len(op.axes) == op.result.type.rank and set(op.axes) <= set(range(rank)),
              "view keeps other axes than its result has", op)
     _require(op.tensor.type.dtype == op.result.type.dtype, "view changes the dtype", op)
+    _i32_scalars(op, "an offset or extent", (*op.offsets, *op.extents))
 
 
 def _broadcast(op: Broadcast) -> None:
@@ -474,13 +485,26 @@ def _constant(op: Constant) -> None:
 
 def _permute(op: Permute) -> None:
     shape = _shape(op.source)
+    _require(sorted(op.axes) == list(range(len(shape))), f"permute by {op.axes}", op)
     _require(tuple(shape[a] for a in op.axes) == _shape(op.result), "permute gives another shape", op)
+
+
+def _i32_scalars(op: Op, what: str, values: tuple[Value, ...]) -> None:
+    for value in values:
+        scalar = isinstance(value.type, ScalarType) and value.type.dtype.name == "i32"
+        _require(scalar, f"{op.mnemonic}: {what}, %{value.name}, is no i32 scalar", op)
+
+
+def _load_scalar(op: LoadScalar) -> None:
+    _require(len(op.indices) == op.tensor.type.rank, "load_scalar: one index per axis", op)
+    _i32_scalars(op, "an index", op.indices)
 
 
 def _access(op: Load | Store | AsyncCopy) -> None:
     rank = op.tensor.type.rank
     tile = op.value if isinstance(op, Store) else op.buffer if isinstance(op, AsyncCopy) else op.result
     _require(len(op.indices) == rank == len(_shape(tile)), f"{op.mnemonic}: rank differs from the tensor's {rank}", op)
+    _i32_scalars(op, "an index", op.indices)
     _require(tile.type.dtype == op.tensor.type.dtype, f"{op.mnemonic}: dtype differs from the tensor's", op)
     _require(len(op.inside) in (0, rank), f"{op.mnemonic}: inside names {len(op.inside)} of {rank} axes", op)
     if isinstance(op, Load) and op.fill is not None:
@@ -496,13 +520,15 @@ def _per_element(op: Gather | Scatter | AtomicAdd) -> None:
 
 def _for(op: For) -> None:
     counter, *carried = op.body.params
-    _require(isinstance(counter.type, ScalarType), "the loop counter is no scalar", op)
+    _i32_scalars(op, "a bound or the counter", (op.lower, op.upper, op.step, counter))
     _require(len(carried) == len(op.inits) == len(op.body.yields) == len(op.results), "the loop carries unequal lists", op)
     for values in zip(op.inits, carried, op.body.yields, op.results):
         _require(len({v.type for v in values}) == 1, f"the loop changes the type of %{values[1].name}", op)
 
 
 def _if(op: If) -> None:
+    condition = op.condition.type
+    _require(isinstance(condition, ScalarType) and condition.dtype.kind == "bool", "if needs a scalar bool", op)
     for block in op.regions:
         _require([v.type for v in block.yields] == [r.type for r in op.results], "if yields other types", op)
 
@@ -519,7 +545,7 @@ def _access_and_token(op: AsyncCopy) -> None:
 _RULES = {
     Constant: _constant, Iota: _iota, View: _view, Elementwise: _elementwise, Cast: _same_layout_and_shape,
     Broadcast: _broadcast, ExpandDims: _expand_dims, Permute: _permute, Reduce: _reduce, Dot: _dot, Load: _access,
-    Store: _access, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element, For: _for, If: _if,
+    Store: _access, LoadScalar: _load_scalar, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element, For: _for, If: _if,
     SharedWrite: _token, AsyncCopy: _access_and_token,
 }
 
