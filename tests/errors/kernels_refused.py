@@ -1,3 +1,4 @@
+# ruff: noqa: B007, UP028
 """Kernels that must be refused. Each is traced by test_refused.py, which compares the whole message.
 
 Kept apart from the tests, so that the line in a message is the line of a kernel and nothing else.

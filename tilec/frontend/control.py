@@ -77,8 +77,8 @@ class Range:
 
 
 class When:
-    """`with tc.when(condition):` runs a block where a run-time scalar bool holds; elsewhere, names that the block changes
-    keep their old value."""
+    """`with tc.when(condition):` runs a block where a run-time scalar bool holds. Elsewhere the names that it changes
+    keep their old values."""
 
     def __init__(self, condition: Any):
         tracer, self._frame = current(), source.user_frame()

@@ -299,9 +299,10 @@ def _refuse_aliases(region: Region, live: list[Moved], after: dict[Path, Any]) -
 
 
 def _held_by_callers(region: Region, cell: Number) -> bool:
+    """Whether a function of the kernel that called this one has a name for the cell."""
     frame = region.frame.f_back
-    while frame is not None:
-        if source.is_user_code(frame.f_code) and any(leaf is cell for leaf in snapshot(frame).values()):
+    while frame is not None and source.is_user_code(frame.f_code):  # the kernel itself is called by tilec
+        if any(leaf is cell for leaf in snapshot(frame).values()):
             return True
         frame = frame.f_back
     return False

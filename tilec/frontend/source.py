@@ -161,8 +161,7 @@ def source_of(code: CodeType) -> Source | None:
 
 
 def names_at(source: Source, span: Span) -> tuple[str, ...]:
-    """The names that the expression at a span is bound to: `a` in `a = f(x)`, `m, n` in `m, n = f(x)`; empty where it is
-    bound to none."""
+    """The names that the expression at a span is bound to: `a` in `a = f(x)`, `m, n` in `m, n = f(x)`."""
     for node in source.by_span.get(span, ()):
         if isinstance(node, ast.AugAssign):
             return _target_names(node.target)

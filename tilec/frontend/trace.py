@@ -32,7 +32,7 @@ def trace(
     segment."""
     where = definition(function)
     if inspect.isgeneratorfunction(function):
-        raise TilecError(f"kernel {function.__name__!r} is a generator", where=where, fix="store to a tensor, don't yield")
+        raise TilecError(f"kernel {function.__name__!r} is a generator", where=where, fix="store to a tensor")
     tracer = Tracer(target(arch), waves, where)
     params = {name: Value(type, name) for name, type in types.items()}
     before = activate(tracer)
