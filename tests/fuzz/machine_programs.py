@@ -1,4 +1,5 @@
-"""Random machine programs in form virtual: nested loops and branches, tuples and parts of them, all kinds of constraints.
+"""Random machine programs in form virtual: nested loops and branches, tuples and parts of them, all kinds of
+constraints.
 
 Every read is of something written on every path, so that the allocation checker can be strict. Sizes are drawn so that
 AGPRs, misaligned parts, ties, early clobbers, narrowed EXEC and parallel copies all occur.
@@ -11,12 +12,24 @@ import random
 from collections.abc import Callable
 
 from tilec.backend_amdgcn.moves import parallel_copy
-from tilec.ir.machine import (VCC, Block, Immediate, Instruction, Operand, Physical, Program, Ref, Register, Target,
-                              whole)
+from tilec.ir.machine import (
+    VCC,
+    Block,
+    Immediate,
+    Instruction,
+    Operand,
+    Physical,
+    Program,
+    Ref,
+    Register,
+    Target,
+    whole,
+)
 
 _VALU = {"v_add_u32": 2, "v_xor_b32": 2, "v_fma_f32": 3, "v_exp_f32": 1, "v_perm_b32": 3}
 _SALU = {"s_add_u32": 2, "s_mul_i32": 2, "s_xor_b32": 2, "s_not_b32": 1}
 _LOADS = {1: "buffer_load_dword", 2: "buffer_load_dwordx2", 3: "buffer_load_dwordx3", 4: "buffer_load_dwordx4"}
+_STORES = {size: name.replace("load", "store") for size, name in _LOADS.items()}
 _MATRIX = {"gfx950": {"v_mfma_f32_16x16x32_bf16": (4, 4), "v_mfma_f32_32x32x16_bf16": (4, 16)},
            "gfx942": {"v_mfma_f32_16x16x16_bf16": (2, 4), "v_mfma_f32_32x32x8_bf16": (2, 16)}}
 
@@ -125,8 +138,9 @@ class _Generator:
         self.emit("copy", [dst], [src])
 
     def instruction(self) -> None:
-        kinds: list[Callable[[], None]] = [self.valu, self.valu, self.salu, self.load, self.store, self.move, self.fresh,
-                                           self.wide, self.half, self.compare]
+        kinds: list[Callable[[], None]] = [
+            self.valu, self.valu, self.salu, self.load, self.store, self.move, self.fresh, self.wide, self.half,
+            self.compare]
         if not self.narrowed:                               # matrix instructions look at all lanes
             kinds += [self.matrix, self.matrix, self.chain]
         if self.arch == "gfx950":
@@ -146,12 +160,11 @@ class _Generator:
 
     def load(self) -> None:
         target = self.part(self.rng.randint(1, 4))
-        self.emit(_LOADS[target.size], [target], [self.lane(), self.descriptor[0], Immediate(0)]
-                  if isinstance(self.descriptor, Ref) else [self.lane(), Ref(self.descriptor, 4, 4), Immediate(0)])
+        self.emit(_LOADS[target.size], [target], [self.lane(), Ref(self.descriptor, 4, 4), Immediate(0)])
 
     def store(self) -> None:
         data = self.part(self.rng.randint(1, 4))
-        self.emit(_LOADS[data.size].replace("load", "store"), [], [data, self.lane(), Ref(self.descriptor, 0, 4), self.scalar()])
+        self.emit(_STORES[data.size], [], [data, self.lane(), Ref(self.descriptor, 0, 4), self.scalar()])
 
     def move(self) -> None:
         size = self.rng.randint(1, 8)
@@ -171,8 +184,8 @@ class _Generator:
 
     def wide(self) -> None:
         result = Register("v", 2, "wide")
-        self.emit("v_mad_u64_u32", [whole(result), VCC], [self.lane(), self.lane(), self.part(2)
-                                                         if self.rng.random() < 0 else Immediate(0)])
+        addend = self.exactly(2) or Immediate(0)
+        self.emit("v_mad_u64_u32", [whole(result), VCC], [self.lane(), self.lane(), addend])
         self.copy(self.lane(), whole(result)[self.rng.randint(0, 1)])
 
     def half(self) -> None:
@@ -237,7 +250,7 @@ class _Generator:
         for register in (*self.tiles, *self.lanes):
             for start in range(0, register.size, 4):
                 data = Ref(register, start, min(4, register.size - start))
-                self.emit(_LOADS[data.size].replace("load", "store"), [],
+                self.emit(_STORES[data.size], [],
                           [data, whole(self.lanes[0]), Ref(self.descriptor, 0, 4), whole(self.scalars[0])])
 
     # -- operands ----------------------------------------------------------------------------------------------------

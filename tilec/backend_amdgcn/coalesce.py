@@ -1,9 +1,9 @@
 """Groups of registers that are placed together, at fixed distances, so that the copies between them vanish.
 
-A copy of dwords d[i:i+n] <- s[j:j+n] asks that the group of s lies so that both runs fall on the same hardware registers. Two
-groups are merged if they want the same file, their alignments agree, neither pin is contradicted, and no dword of the one is
-live together with the dword of the other that it would lie upon. Copies of deeper loops are served first.
-An accumulator (MFMA C and D) is a wish of the same kind; there, C may die where an early-clobber D is born.
+A copy of dwords d[i:i+n] <- s[j:j+n] asks that the group of s lies so that both runs fall on the same hardware
+registers. Two groups are merged if they want the same file, their alignments agree, neither pin is contradicted, and no
+dword of the one is live together with the dword of the other that it would lie upon. Copies of deeper loops are served
+first. An accumulator (MFMA C and D) is a wish of the same kind; there, C may die where an early-clobber D is born.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tilec.ir.machine import Register
 
 @dataclass(eq=False)
 class Group:
-    """`busy[k]`: the live points of dword k. The first dword's index must be `residue` modulo `modulus`; it is `base` if pinned.
-    `hints` are indices at which a copy from a named hardware register would vanish."""
+    """`busy[k]`: the live points of dword k. The first dword's index must be `residue` modulo `modulus`; it is `base`
+    if pinned. `hints` are indices at which a copy from a named hardware register would vanish."""
 
     file: str
     busy: list[int]
@@ -35,8 +35,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Wish:
-    """That `size` dwords of `dst` from `dst_start` lie on those of `src` from `src_start`. `excused`: points at which both may be
-    live all the same. `depth`: loops around the copy."""
+    """That `size` dwords of `dst` from `dst_start` lie on those of `src` from `src_start`. `excused`: points at which
+    both may be live all the same. `depth`: loops around the copy."""
 
     dst: Register
     dst_start: int
@@ -52,8 +52,8 @@ Home = tuple[Group, int]
 
 
 def coalesce(home: dict[Register, Home], wishes: Iterable[Wish], occupied: dict[str, list[int]]) -> None:
-    """Merges groups in place (`home` is updated). `occupied[file][index]` holds the live points of pinned dwords, which a register
-    that joins a pinned group must respect."""
+    """Merges groups in place (`home` is updated). `occupied[file][index]` holds the live points of pinned dwords, which
+    a register that joins a pinned group must respect."""
     for wish in sorted(wishes, key=lambda w: (-w.depth, -w.size)):
         (target, target_offset), (joining, joining_offset) = home[wish.dst], home[wish.src]
         delta = target_offset + wish.dst_start - joining_offset - wish.src_start
@@ -98,7 +98,8 @@ def _compatible(target: Group, joining: Group, delta: int, excused: int) -> bool
 
 
 def _pinned_room(target: Group, joining: Group, delta: int, occupied: list[int], excused: int) -> bool:
-    """Whether the joining dwords are free where the pinned group is. Its own dwords there have been compared already."""
+    """Whether the joining dwords are free where the pinned group is. Its own dwords there have been compared
+    already."""
     assert target.base is not None
     first = target.base + delta
     if first < 0 or first + joining.size > len(occupied):

@@ -1,9 +1,9 @@
 """Which lanes each instruction works on, as far as the program text says: nested narrowings of EXEC.
 
-The state is a tuple of the instructions (by number) that narrowed EXEC and still hold: () means all lanes, and a state's lanes
-are a subset of every prefix's. EXEC is narrowed by `s_and_saveexec_b64` and `s_mov_exec`, restored by `s_mov_exec` of -1 or of
-a register that holds a saved EXEC. A vector write under a narrowed EXEC leaves the other lanes of its destination as they were:
-liveness must keep the old content alive, unless nobody looks at it with more lanes.
+The state is a tuple of the instructions (by number) that narrowed EXEC and still hold: () means all lanes, and a
+state's lanes are a subset of every prefix's. EXEC is narrowed by `s_and_saveexec_b64` and `s_mov_exec`, restored by
+`s_mov_exec` of -1 or of a register that holds a saved EXEC. A vector write under a narrowed EXEC leaves the other lanes
+of its destination as they were: liveness must keep the old content alive, unless nobody looks at it with more lanes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _IGNORES_EXEC = {"v_readlane_b32"}
 
 
 def lanes_of(program: Program) -> list[State] | None:
-    """The state in which each instruction (in program order) runs; None when EXEC never changes, so that all are ALL_LANES."""
+    """The state in which each instruction (in program order) runs; None when EXEC never changes, so that all are
+    ALL_LANES."""
     if not any(i.op in _CHANGES for i in program.instructions()):
         return None
     result: list[State] = []
@@ -26,7 +27,7 @@ def lanes_of(program: Program) -> list[State] | None:
     saved: dict[Register, State] = {}
     following = successors(program)
     number = 0
-    for block in program.blocks:                        # regions nest, so that the layout order meets a block's entry first
+    for block in program.blocks:                        # regions nest: layout order meets the entry of a block first
         state = entering.get(block.label, ALL_LANES)
         for instruction in block.instructions:
             result.append(state)
@@ -34,7 +35,8 @@ def lanes_of(program: Program) -> list[State] | None:
             number += 1
         for label in following[block.label]:
             if entering.setdefault(label, state) != state:
-                raise InternalError(f"EXEC is narrowed in different ways on the paths that meet at {label}", where=program.where)
+                raise InternalError(f"EXEC is narrowed in different ways on the paths that meet at {label}",
+                                    where=program.where)
     return result
 
 

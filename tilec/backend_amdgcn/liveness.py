@@ -1,14 +1,16 @@
 """Where each dword of each register is live, exactly.
 
-Instruction i (blocks in order) has two points: it reads at 2i and writes at 2i+1. A dword is live at a point when what it holds
-may still be read and may have been written; a written dword is live at its write point even if nobody reads it. An early-clobber
-destination is live at 2i too. So two dwords may share a hardware register exactly when their masks (ints, bit p = point p) are
-disjoint. Dwords that every operand names together form one *atom*, the unit of the bookkeeping.
-A Physical operand of the virtual program (what arrives at entry) counts as a register that is pinned to where it is.
+Instruction i (blocks in order) has two points: it reads at 2i and writes at 2i+1. A dword is live at a point when what
+it holds may still be read and may have been written; a written dword is live at its write point even if nobody reads
+it. An early-clobber destination is live at 2i too. So two dwords may share a hardware register exactly when their masks
+(ints, bit p = point p) are disjoint. Dwords that every operand names together form one *atom*, the unit of the
+bookkeeping. A Physical operand of the virtual program (what arrives at entry) counts as a register that is pinned to
+where it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -25,8 +27,9 @@ Access = tuple[Instruction, Row, tuple[int, ...], tuple[int, ...]]
 
 @dataclass
 class Scan:
-    """The operands of a program, numbered. `depths`: loops around each instruction. `uses` maps (operand number, spec code) to the greatest loop depth of such a use;
-    code '' is a `copy`. `fixed` holds the stand-in of each hardware register that the program names."""
+    """The operands of a program, numbered. `depths`: loops around each instruction. `uses` maps (operand number, spec
+    code) to the greatest loop depth of such a use; code '' is a `copy`. `fixed` holds the stand-in of each hardware
+    register that the program names."""
 
     program: Program
     accesses: list[Access] = field(default_factory=list)
@@ -46,8 +49,8 @@ class Scan:
 
 @dataclass
 class Liveness:
-    """`first[r]` is the number of register r's first atom, `starts[r]` where its atoms start. `masks` and `segments` (inclusive
-    ranges of points) are per atom. `points` counts the program's points."""
+    """`first[r]` is the number of register r's first atom, `starts[r]` where its atoms start. `masks` and `segments`
+    (inclusive ranges of points) are per atom. `points` counts the program's points."""
 
     scan: Scan
     points: int
@@ -64,6 +67,12 @@ class Liveness:
             result += [self.masks[first + k]] * (end - start)
         return result
 
+    def runs(self, register: Register) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Dwords and live segments of each atom of a register."""
+        first, starts = self.first[register], (*self.starts[register], register.size)
+        for k in range(len(starts) - 1):
+            yield starts[k + 1] - starts[k], self.segments[first + k]
+
 
 def scan_operands(program: Program) -> Scan:
     """Numbers every operand that needs a register."""
@@ -75,9 +84,8 @@ def scan_operands(program: Program) -> Scan:
         found = number_of.get(operand)
         if found is None:
             found = NOTHING
-            if isinstance(operand, Ref) and operand.register.kind != "t" or isinstance(operand, Physical) and operand.file in "sva":
+            if isinstance(operand, (Ref, Physical)) and operand.kind in ("s", "v", "a", "va"):
                 found = len(operands)
-                assert isinstance(operand, (Ref, Physical))
                 operands.append(operand)
             number_of[operand] = found
         return found
@@ -95,16 +103,13 @@ def scan_operands(program: Program) -> Scan:
                     uses[key] = depth
     uses = {key: depth for key, depth in uses.items() if key[0] != NOTHING}
     scan.uses = uses
-    seen: dict[Register, None] = {}
     for operand in operands:
-        if isinstance(operand, Ref):
-            seen[operand.register] = None
-        else:
+        if isinstance(operand, Physical):
             for i in range(operand.index, operand.index + operand.size):
-                if (operand.file, i) not in scan.fixed:
-                    scan.fixed[operand.file, i] = stand_in = Register(operand.file, 1, f"{operand.file}{i}", None, (operand.file, i))
-                    seen[stand_in] = None
-    scan.registers = list(seen)
+                place = operand.file, i
+                scan.fixed.setdefault(place, Register(operand.file, 1, f"{operand.file}{i}", None, place))
+    named = [operand.register for operand in operands if isinstance(operand, Ref)]
+    scan.registers = list(dict.fromkeys([*named, *scan.fixed.values()]))
     return scan
 
 
@@ -173,6 +178,21 @@ def analyse(scan: Scan) -> Liveness:
     return Liveness(scan, 2 * len(scan.accesses), starts, first, masks, segments)
 
 
+def pressure_steps(live: Liveness, registers: Iterable[Register]) -> list[int]:
+    """By how much the number of live dwords of these registers changes at each point; accumulated, their pressure."""
+    steps = [0] * (live.points + 1)
+    add_steps(steps, live, registers)
+    return steps
+
+
+def add_steps(steps: list[int], live: Liveness, registers: Iterable[Register], sign: int = 1) -> None:
+    for register in registers:
+        for size, runs in live.runs(register):
+            for begin, last in runs:
+                steps[begin] += sign * size
+                steps[last + 1] -= sign * size
+
+
 def _atoms(scan: Scan) -> dict[Register, tuple[int, ...]]:
     """Where the atoms of each register start: wherever an operand starts or ends."""
     cuts: dict[Register, set[int]] = {register: {0} for register in scan.registers}
@@ -182,7 +202,8 @@ def _atoms(scan: Scan) -> dict[Register, tuple[int, ...]]:
     return {register: tuple(sorted(found - {register.size})) for register, found in cuts.items()}
 
 
-def _span(scan: Scan, number: int, starts: dict[Register, tuple[int, ...]], first: dict[Register, int]) -> tuple[int, ...]:
+def _span(scan: Scan, number: int, starts: dict[Register, tuple[int, ...]],
+          first: dict[Register, int]) -> tuple[int, ...]:
     """The atoms of an operand."""
     atoms: list[int] = []
     for part in scan.parts(number):
@@ -213,7 +234,8 @@ def _accesses(scan: Scan, spans: Atoms) -> tuple[Atoms, Atoms, Atoms]:
 
 
 def _written_in_part(scan: Scan, spans: Atoms) -> Atoms | None:
-    """Per instruction, the atoms of which a narrowed EXEC leaves lanes as they were, where someone may look at those lanes."""
+    """Per instruction, the atoms of which a narrowed EXEC leaves lanes as they were, where someone may look at those
+    lanes."""
     lanes = lanes_of(scan.program)
     if lanes is None:
         return None
@@ -236,7 +258,8 @@ def _written_in_part(scan: Scan, spans: Atoms) -> Atoms | None:
 
 def _dataflow(bounds: list[tuple[int, int]], following: list[list[int]], reads: Atoms, writes: Atoms, keeps: Atoms,
               entry: int) -> tuple[list[int], list[int]]:
-    """Live-out and live-in sets (bit = atom) of each block. `entry` holds the atoms that have a value when the program starts."""
+    """Live-out and live-in sets (bit = atom) of each block. `entry` holds the atoms that have a value when the program
+    starts."""
     blocks = range(len(bounds))
     used, killed, written = [0] * len(bounds), [0] * len(bounds), [0] * len(bounds)
     for b in blocks:

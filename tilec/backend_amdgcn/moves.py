@@ -1,7 +1,8 @@
 """Copies: to real moves once registers are known, and copies that happen at once to copies in a row.
 
-`copy` moves a run of dwords; an immediate fills every dword. After allocation the two runs may overlap (the source dies there),
-so the moves go upward or downward as memmove does. Values never go from a vector file to SGPRs: which lane's would it be?
+`copy` moves a run of dwords; an immediate fills every dword. After allocation the two runs may overlap (the source
+dies there), so the moves go upward or downward as memmove does. Values never go from a vector file to SGPRs: which
+lane's would it be?
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from tilec.backend_amdgcn.isa import is_inline
 from tilec.errors import InternalError, Location
 from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Ref, Register
 
-_MOVE = {"sc": "s_mov_b32", "ss": "s_mov_b32", "vc": "v_mov_b32", "vs": "v_mov_b32", "vv": "v_mov_b32", "va": "v_accvgpr_read_b32",
-         "av": "v_accvgpr_write_b32", "as": "v_accvgpr_write_b32", "ac": "v_accvgpr_write_b32", "aa": "v_accvgpr_mov_b32"}
+_MOVE = {
+    "sc": "s_mov_b32", "ss": "s_mov_b32",
+    "vc": "v_mov_b32", "vs": "v_mov_b32", "vv": "v_mov_b32", "va": "v_accvgpr_read_b32",
+    "ac": "v_accvgpr_write_b32", "as": "v_accvgpr_write_b32", "av": "v_accvgpr_write_b32", "aa": "v_accvgpr_mov_b32",
+}
 """Opcode by file of the destination and file of the source (c: constant)."""
 
 
@@ -21,14 +25,17 @@ def expand_copy(copy: Instruction, dst: Physical, src: Operand) -> list[Instruct
     """The moves for an allocated copy; none if both operands are the same registers."""
     if dst == src:
         return []
-    constant = isinstance(src, Immediate)
-    key = dst.file + ("c" if constant else "s" if src.kind in ("vcc", "exec") else src.kind)
-    if key not in _MOVE or key == "ac" and constant and not is_inline(src.value):
-        raise InternalError(f"no instruction copies {src} to {dst}", where=copy.where)
-    if not constant and (not isinstance(src, Physical) or src.size != dst.size):
+    if isinstance(src, Immediate):
+        source_file = "c" if dst.file != "a" or is_inline(src.value) else "literal"
+    elif isinstance(src, Physical) and src.size == dst.size:
+        source_file = "s" if src.file in ("vcc", "exec") else src.file
+    else:
         raise InternalError(f"a copy of {dst.size} dwords from {src}", where=copy.where)
-    pairs = key in ("ss", "sc") and (isinstance(src, Physical) and _even(src) or constant and src.value in (0, -1)) and _even(dst)
-    step = 2 if pairs else 1
+    key = dst.file + source_file
+    if key not in _MOVE:
+        raise InternalError(f"no instruction copies {src} to {dst}", where=copy.where)
+    fills_pairs = src.value in (0, -1) if isinstance(src, Immediate) else _even(src)
+    step = 2 if dst.file == "s" and _even(dst) and fills_pairs else 1
     steps = list(range(0, dst.size, step))
     if isinstance(src, Physical) and src.file == dst.file and src.index < dst.index:
         steps.reverse()
@@ -41,13 +48,15 @@ def expand_copy(copy: Instruction, dst: Physical, src: Operand) -> list[Instruct
     return result
 
 
-def _even(operand: Physical) -> bool:
-    return operand.index % 2 == 0
+def _even(operand: Operand) -> bool:
+    return isinstance(operand, Physical) and operand.index % 2 == 0
 
 
-def parallel_copy(pairs: Sequence[tuple[Ref, Operand]], where: Location | None = None, note: str = "") -> list[Instruction]:
-    """Copies in a row that together do what all `pairs` (destination, source) do at once: every source is read before any
-    destination is written. Destinations may not overlap each other. A ring of copies is broken with a new register."""
+def parallel_copy(pairs: Sequence[tuple[Ref, Operand]], where: Location | None = None,
+                  note: str = "") -> list[Instruction]:
+    """Copies in a row that together do what all `pairs` (destination, source) do at once: every source is read before
+    any destination is written. Destinations may not overlap each other. A ring of copies is broken with a new
+    register."""
     moves = _split([(d, s) for d, s in pairs if d != s])
     result: list[Instruction] = []
 
@@ -60,7 +69,7 @@ def parallel_copy(pairs: Sequence[tuple[Ref, Operand]], where: Location | None =
         readers[src] = readers.get(src, 0) + 1
     ready = [dst for dst in pending if not readers.get(dst)]
     while pending:
-        if not ready:                                       # only rings are left: save one destination, and read it there
+        if not ready:                                       # only rings are left: save one destination
             dst = next(iter(pending))
             register = dst.register
             saved = Ref(Register(register.kind, dst.size, register.name, register.where), 0, dst.size)

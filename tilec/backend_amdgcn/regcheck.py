@@ -1,9 +1,10 @@
 """Proof that an allocated program computes what its virtual program does. Knows nothing of the allocator.
 
-Both programs run side by side on symbolic values. Moves pass values on; every other instruction must appear in both, in the same
-order, must read equal values dword by dword, and makes new values. Where paths meet, two names stay equal only if they are on all
-of them, to a fixpoint (the idea is that of regalloc2's checker). Under a narrowed EXEC each nesting level of lanes has a state of
-its own. Then each allocated instruction alone: files, sizes, alignment, ties, early clobbers, budget. Raises InternalError.
+Both programs run side by side on symbolic values. Moves pass values on; every other instruction must appear in both,
+in the same order, must read equal values dword by dword, and makes new values. Where paths meet, two names stay equal
+only if they are on all of them, to a fixpoint (the idea is that of regalloc2's checker). Under a narrowed EXEC each
+nesting level of lanes has a state of its own. Then each allocated instruction alone: files, sizes, alignment, ties,
+early clobbers, budget. Raises InternalError.
 """
 
 from __future__ import annotations
@@ -13,11 +14,23 @@ from typing import NoReturn
 
 from tilec.backend_amdgcn.isa import Row, rows
 from tilec.errors import InternalError
-from tilec.ir.machine import (EXEC, Block, Immediate, Instruction, Operand, Physical, Program, Ref, Register, Resources,
-                              successors)
+from tilec.ir.machine import (
+    EXEC,
+    Block,
+    Immediate,
+    Instruction,
+    Operand,
+    Physical,
+    Program,
+    Ref,
+    Register,
+    Resources,
+    successors,
+)
 from tilec.target import target
 
-_MOVES = {"copy", "v_mov_b32", "s_mov_b32", "s_mov_b64", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32"}
+_MOVES = {"copy", "s_mov_b32", "s_mov_b64",
+          "v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32"}
 _FILES = {"v": "v", "x": "vs", "a": "a", "w": "va", "f": "va", "s": "s", "c": "s", "m": "s"}
 _ALL_ONES = 0xFFFFFFFF
 
@@ -28,7 +41,8 @@ Values = dict[Name, object]
 
 
 def check(virtual: Program, allocated: Program) -> None:
-    """Raises InternalError with the instruction and the dword if `allocated` is not `virtual` with registers given out."""
+    """Raises InternalError with the instruction and the dword if `allocated` is not `virtual` with registers given
+    out."""
     if [b.label for b in virtual.blocks] != [b.label for b in allocated.blocks] or allocated.form != "allocated":
         raise InternalError("the allocated program has other blocks than the virtual one", where=virtual.where)
     _check_each(allocated)
@@ -52,12 +66,13 @@ def check(virtual: Program, allocated: Program) -> None:
                 waiting.append(after)
 
 
-# -- the state ---------------------------------------------------------------------------------------------------------------
+# -- the state ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Level:
-    """What the lanes of one nesting level of EXEC hold, without those of the next. `virtual['mask', k]` is EXEC itself."""
+    """What the lanes of one nesting level of EXEC hold, without those of the next. `virtual['mask', k]` is EXEC
+    itself."""
 
     virtual: Values
     physical: Values
@@ -86,7 +101,8 @@ class _State:
         return _State([level.copy() for level in self.levels])
 
     def renamed(self, label: str) -> _State:
-        """The same state under names of a block's entry: no value of an earlier trip can be taken for one of this trip."""
+        """The same state under names of a block's entry: no value of an earlier trip can be taken for one of this
+        trip."""
         result = self.copy()
         result.meet(self, label)
         return result
@@ -149,7 +165,7 @@ def _names(operand: Operand) -> list[Name]:
     return []
 
 
-# -- running a block ---------------------------------------------------------------------------------------------------------
+# -- running a block ---------------------------------------------------------------------------------------------------
 
 
 def _run(virtual: Block, allocated: Block, state: _State, table: dict[str, Row]) -> None:
@@ -233,7 +249,8 @@ def _step(virtual: Instruction, twin: Instruction, state: _State, table: dict[st
 
 
 def _narrow(instruction: Instruction, state: _State, mask: list[object]) -> None:
-    """EXEC after `s_and_saveexec` (a subset of what it was) or `s_mov_exec` (a level that stands, or some lanes of all)."""
+    """EXEC after `s_and_saveexec` (a subset of what it was) or `s_mov_exec` (a level that stands, or some lanes of
+    all)."""
     new: list[object] = [("made", instruction, "exec", k) for k in range(2)]
     if instruction.op == "s_mov_exec":
         source = instruction.src[0]
@@ -275,7 +292,7 @@ def _fail(what: str, instruction: Instruction) -> NoReturn:
     raise InternalError(f"register allocation: {instruction.op} {what}", where=instruction.where)
 
 
-# -- each instruction by itself ----------------------------------------------------------------------------------------------
+# -- each instruction by itself ----------------------------------------------------------------------------------------
 
 
 def _check_each(program: Program) -> None:
@@ -303,7 +320,8 @@ def _check_each(program: Program) -> None:
     needed = -(-program.waves // machine.simds)
     given = program.resources
     if waves < needed or used["s"] > machine.sgprs:
-        raise InternalError(f"register allocation: {used} registers leave {waves} waves per SIMD of {needed}", where=program.where)
+        raise InternalError(f"register allocation: {used} registers leave {waves} waves per SIMD of {needed}",
+                            where=program.where)
     if any(have < need for have, need in zip((given.vgpr, given.agpr, given.sgpr), (used["v"], used["a"], used["s"]))) \
             or given != Resources(given.vgpr, given.agpr, given.sgpr, program.lds_bytes, 0,
                                   machine.waves_per_simd(given.vgpr, given.agpr)):
