@@ -169,7 +169,8 @@ def fma64(a: Array, b: Array, c: Array, rounding: int = NEAREST) -> Array:
     product_low = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
     high, low = two_sum(c, product_low)
     high, middle = two_sum(product, high)
-    return high + sum_to_odd(low, middle)
+    result = high + sum_to_odd(low, middle)
+    return np.where(result == 0, product + c, result)  # an exact zero: the plain sum has its sign
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -103,8 +103,8 @@ class Format:
         size = np.abs(wide)
         lowest = 1 - self.bias
         finite = np.isfinite(size)
-        exponent = np.maximum(np.frexp(np.where(finite, size, 1.0))[1] - 1, lowest)
-        exponent = np.minimum(exponent, lowest + (1 << self.exponent))  # enough to count as overflow
+        exponent = np.where(finite & (size > 0), np.frexp(size)[1] - 1, lowest)
+        exponent = np.clip(exponent, lowest, lowest + (1 << self.exponent))  # the upper end is beyond every format
         count = np.ldexp(np.where(finite, size, 0.0), self.mantissa - exponent)
         if random is None:
             count = np.rint(count)
