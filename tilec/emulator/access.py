@@ -99,6 +99,8 @@ class Access:
         if self.landed:
             return
         self.landed = True
+        if batch.machine.checker is not None:
+            batch.machine.checker.landing(batch, self)
         op = self.row.op
         if self.row.space == "scalar":
             self._write_scalars(batch)

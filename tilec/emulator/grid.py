@@ -226,9 +226,9 @@ class Launch:
                     runnable.append(part)
             else:
                 if stop == "end":
-                    machine.finish(batch)
                     if self.checker is not None:
                         self.checker.ended(batch)
+                    machine.finish(batch)
                 else:
                     machine.arrive(batch)
                     waiting.append(batch)

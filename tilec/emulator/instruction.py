@@ -46,6 +46,8 @@ class Instruction:
     """Definedness: undefined bits of each written register from those of the sources; None: the general rule of shadow.py."""
     compute: Callable[..., list[tuple[int, Any]]] | None = None
     """Vector arithmetic without the write: (register id, value) of each result."""
+    fetches: tuple[Callable[[Batch], Any], ...] = ()
+    """Vector arithmetic: each source as the function sees it."""
     touches: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:

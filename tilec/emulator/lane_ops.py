@@ -6,6 +6,7 @@ What they compute is in lanes.py and matrix.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,8 +119,12 @@ def bind_matrix(binder: Binder, instruction: Instruction, row: MatrixRow) -> Non
     start = binder.row(d.register.first)
     span = slice(start, start + d.register.count)
 
+    # `fast` multiplies xf32 operands unrounded (the better product); `exact` truncates them to 10 bits as the hardware does
+    unrounded = replace(row, a="f32", b="f32") if row.a == "xf32" else row
+
     def product(batch: Batch, x: Array, y: Array, z: Array) -> Array:
-        return matrix.execute(row, x, y, z, numerics=batch.machine.numerics, mode=batch.mode, **options,
+        used = unrounded if batch.machine.numerics == "fast" else row
+        return matrix.execute(used, x, y, z, numerics=batch.machine.numerics, mode=batch.mode, **options,
                               scale_a=None if scale_a is None else scale_a(batch), scale_b=None if scale_b is None else scale_b(batch))
 
     def execute(batch: Batch) -> None:

@@ -48,6 +48,7 @@ class Machine:
         self.generation = np.zeros(len(groups), np.int64)                       # per slot, barriers passed
         self.awaited = np.zeros(count, np.int64)                                # per wave: the generation that lets it go on
         self.checker: Checker | None = None
+        self.permuted: dict[int, Array] | None = None                           # undefined bits on the way into a permute
         self.ticks = 0
 
     # ---- places
@@ -174,6 +175,8 @@ class Machine:
         slots = self.slot[batch.waves]
         self.awaited[batch.waves] = self.generation[slots] + 1
         self.arrived += np.bincount(slots, minlength=len(self.arrived))
+        if self.checker is not None:
+            self.checker.arrived(batch)
 
     def open_barriers(self) -> None:
         """Let go the workgroups whose living waves have all arrived."""

@@ -29,27 +29,51 @@ Result = tuple[int, Array]
 
 _FLOATS = {"f16", "bf16", "f32", "f64", "mix", "v2f16", "v2bf16", "v2f32"}
 _HALVES = {"u16", "i16", "f16", "bf16"}
-_SELECT = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16), "WORD_1": (16, 16), "DWORD": (0, 32)}
-_DPP = ("quad_perm", "row_shl", "row_shr", "row_ror", "wave_shl", "wave_rol", "wave_shr", "wave_ror", "row_mirror", "row_half_mirror",
-        "row_bcast", "row_newbcast")
+_SELECT = {
+    "BYTE_0": (0, 8),
+    "BYTE_1": (8, 8),
+    "BYTE_2": (16, 8),
+    "BYTE_3": (24, 8),
+    "WORD_0": (0, 16),
+    "WORD_1": (16, 16),
+    "DWORD": (0, 32),
+}
+_DPP = (
+    "quad_perm",
+    "row_shl",
+    "row_shr",
+    "row_ror",
+    "wave_shl",
+    "wave_rol",
+    "wave_shr",
+    "wave_ror",
+    "row_mirror",
+    "row_half_mirror",
+    "row_bcast",
+    "row_newbcast",
+)
 
 
 def bind_vector(binder: Binder, instruction: Instruction, row: VectorRow) -> None:
     """Fill in the instruction's functions and register roles."""
     operands = list(instruction.parsed.operands)
-    destinations = operands[:len(row.dst)]
-    sources = operands[len(row.dst):]
+    destinations = operands[: len(row.dst)]
+    sources = operands[len(row.dst) :]
     if row.name == "v_swap_b32":
         sources = [operands[1]]
     printed = len(sources)
-    fetches = [_fetch(binder, instruction, row, operand, kind, i)
-               for i, (operand, kind) in enumerate(zip(sources, row.src, strict=False))]
+    fetches = [
+        _fetch(binder, instruction, row, operand, kind, i)
+        for i, (operand, kind) in enumerate(zip(sources, row.src, strict=False))
+    ]
     extra: list[Operand] = []
     if row.reads_vcc:
         extra.append(Operand(Register(VCC, 2)))
     if row.accumulates:
         extra.append(destinations[0])
-    for operand, kind in zip(extra, (("mask",) if row.reads_vcc else ()) + ((row.dst[0],) if row.accumulates else ()), strict=True):
+    for operand, kind in zip(
+        extra, (("mask",) if row.reads_vcc else ()) + ((row.dst[0],) if row.accumulates else ()), strict=True
+    ):
         fetches.append(_plain(binder, operand, kind))
     merge = _merger(binder, instruction, row, destinations[0], printed) if row.dst[0] != "mask" else None
     write_lanes = _dpp_writes(binder, instruction, sources) if instruction.parsed.suffix == "dpp" else None
@@ -75,8 +99,12 @@ def bind_vector(binder: Binder, instruction: Instruction, row: VectorRow) -> Non
         if write_lanes is not None:
             enabled = write_lanes(batch)
             if enabled is not None:
-                results = [(register, np.where(enabled, value, batch.v[binder.row(register)])) if register < SGPR else (register, value)
-                           for register, value in results]
+                results = [
+                    (register, np.where(enabled, value, batch.v[binder.row(register)]))
+                    if register < SGPR
+                    else (register, value)
+                    for register, value in results
+                ]
         return results
 
     writes_exec = row.writes_exec
@@ -97,10 +125,12 @@ def bind_vector(binder: Binder, instruction: Instruction, row: VectorRow) -> Non
                     batch.exec_changed()
 
     instruction.unit, instruction.row, instruction.execute = "valu", row, execute
-    instruction.compute = compute
+    instruction.compute, instruction.fetches = compute, tuple(fetches)
     instruction.results = tuple(operand.ids for operand in destinations)
     instruction.sources = tuple(operand.ids for operand in (*sources, *extra))
-    instruction.writes = frozenset(i for span in instruction.results for i in span) | (frozenset((EXEC, EXEC + 1)) if writes_exec else frozenset())
+    instruction.writes = frozenset(i for span in instruction.results for i in span) | (
+        frozenset((EXEC, EXEC + 1)) if writes_exec else frozenset()
+    )
     reads = {i for span in instruction.sources for i in span}
     if (merge is not None or write_lanes is not None) and row.dst[0] != "mask":
         reads |= set(destinations[0].ids)
@@ -130,17 +160,21 @@ def _planes(binder: Binder, operand: Operand, count: int, kind: str) -> Fetch:
         start = value.first - SGPR
         if count == 1:
             return lambda batch: batch.s[start][:, None]
-        return lambda batch: batch.s[start:start + count][..., None]
+        return lambda batch: batch.s[start : start + count][..., None]
     start = binder.row(value.first)
     if count == 1:
         return lambda batch: batch.v[start]
-    return lambda batch: batch.v[start:start + count]
+    return lambda batch: batch.v[start : start + count]
 
 
 def special_value(name: str, count: int) -> Fetch:
     """Hardware values that can be read as an operand."""
-    apertures = {"src_shared_base": SHARED_APERTURE, "src_private_base": PRIVATE_APERTURE,
-                 "src_shared_limit": SHARED_APERTURE + 0xFFFFFFFF, "src_private_limit": PRIVATE_APERTURE + 0xFFFFFFFF}
+    apertures = {
+        "src_shared_base": SHARED_APERTURE,
+        "src_private_base": PRIVATE_APERTURE,
+        "src_shared_limit": SHARED_APERTURE + 0xFFFFFFFF,
+        "src_private_limit": PRIVATE_APERTURE + 0xFFFFFFFF,
+    }
     if name in apertures:
         bits = apertures[name]
         words = np.array([bits & 0xFFFFFFFF, bits >> 32], np.uint32).reshape(2, 1, 1)
@@ -152,6 +186,7 @@ def special_value(name: str, count: int) -> Fetch:
         def zero(batch: Batch) -> Array:
             flag = ((batch.s[first] | batch.s[first + 1]) == 0).astype(np.uint32)[:, None]
             return flag if count == 1 else np.stack([flag, np.zeros_like(flag)])
+
         return zero
     raise ValueError(f"operand {name!r} is not supported")
 
@@ -186,22 +221,30 @@ def _as_kind(planes: Fetch, kind: str, low: int = 0, high: int = 1, byte: int = 
             return lambda batch: (planes(batch) >> np.uint32(16)).astype(np.uint16).view(dtype)
         return lambda batch: planes(batch).astype(np.uint16).view(dtype)
     if shape.items == 1:
+
         def wide(batch: Batch) -> Array:
             words = planes(batch)
             both: Array = words[1].astype(np.uint64) << np.uint64(32) | words[0]
             return both.view(dtype)
+
         return wide
     if shape.dwords == 1:
+
         def halves(batch: Batch) -> Array:
             word = planes(batch)
-            pieces = [(word >> np.uint32(16)).astype(np.uint16) if which else word.astype(np.uint16) for which in (low, high)]
+            pieces = [
+                (word >> np.uint32(16)).astype(np.uint16) if which else word.astype(np.uint16) for which in (low, high)
+            ]
             return np.stack(pieces).view(dtype)
+
         return halves
     if size == 4:
         if shape.items == 2 and (low, high) != (0, 1):
+
             def chosen(batch: Batch) -> Array:
                 words = planes(batch)
                 return np.stack([words[low], words[high]]).view(dtype)
+
             return chosen
         return lambda batch: planes(batch).view(dtype)
 
@@ -209,6 +252,7 @@ def _as_kind(planes: Fetch, kind: str, low: int = 0, high: int = 1, byte: int = 
         words = planes(batch)
         items = np.ascontiguousarray(words).view(np.uint16).reshape(*words.shape, 2)
         return np.ascontiguousarray(np.moveaxis(items, -1, 1)).reshape(-1, *words.shape[1:]).view(dtype)
+
     return packed
 
 
@@ -276,7 +320,7 @@ def _dpp_map(instruction: Instruction) -> tuple[Array, Array]:
     for name in _DPP:
         if name in instruction.parsed.modifiers:
             value = instruction.parsed.modifiers[name]
-            return lanes.dpp(name, 0 if value is True else value)      # type: ignore[arg-type]
+            return lanes.dpp(name, 0 if value is True else value)  # type: ignore[arg-type]
     raise ValueError(f"no DPP control in {instruction.text!r}")
 
 
@@ -295,6 +339,7 @@ def _dpp_source(planes: Fetch, instruction: Instruction) -> Fetch:
         words = planes(batch)[..., source]
         valid = _dpp_valid(batch, source, exists)
         return words if valid is None else np.where(valid, words, np.uint32(0))
+
     return moved
 
 
@@ -310,6 +355,7 @@ def _dpp_writes(binder: Binder, instruction: Instruction, sources: list[Operand]
         if valid is None:
             return None if allowed.all() else np.broadcast_to(allowed, (len(batch.waves), 64))
         return valid & allowed
+
     return writes
 
 
@@ -331,6 +377,7 @@ def _finisher(row: VectorRow, instruction: Instruction) -> Callable[[Batch, Arra
             limited = np.minimum(np.maximum(value, value.dtype.type(0)), value.dtype.type(1))
             value = np.where(np.isnan(value), value.dtype.type(0), limited) if batch.mode.dx10_clamp else limited
         return value
+
     return finish
 
 
@@ -346,9 +393,11 @@ def _packer(binder: Binder, operand: Operand, kind: str) -> Callable[[Batch, Arr
         narrow: Any = np.uint8 if size == 1 else np.uint16
         return lambda batch, value: [(first, value.view(narrow).astype(np.uint32))]
     if shape.items == 1:
+
         def wide(batch: Batch, value: Array) -> list[Result]:
             bits = value.view(np.uint64)
             return [(first, bits.astype(np.uint32)), (first + 1, (bits >> np.uint64(32)).astype(np.uint32))]
+
         return wide
     if size == 4:
         return lambda batch, value: [(first + i, word) for i, word in enumerate(value.view(np.uint32))]
@@ -356,10 +405,13 @@ def _packer(binder: Binder, operand: Operand, kind: str) -> Callable[[Batch, Arr
     def packed(batch: Batch, value: Array) -> list[Result]:
         halves = value.view(np.uint16).astype(np.uint32)
         return [(first + i, halves[2 * i] | halves[2 * i + 1] << np.uint32(16)) for i in range(shape.dwords)]
+
     return packed
 
 
-def _merger(binder: Binder, instruction: Instruction, row: VectorRow, destination: Operand, printed: int) -> Callable[[Batch, Array], Array] | None:
+def _merger(
+    binder: Binder, instruction: Instruction, row: VectorRow, destination: Operand, printed: int
+) -> Callable[[Batch, Array], Array] | None:
     """Where a narrow result goes within its register, and what becomes of the rest; None: it is the whole register."""
     modifiers = instruction.parsed.modifiers
     kind = row.dst[0]
@@ -379,6 +431,7 @@ def _merger(binder: Binder, instruction: Instruction, row: VectorRow, destinatio
                 upper = (signed.view(np.int32) >> np.int32(32 - width - shift)).view(np.uint32)
                 return upper & ~np.uint32((1 << shift) - 1)
             return moved
+
         return place
     narrow = kind in _HALVES or kind == "u8"
     if not narrow:
@@ -396,6 +449,5 @@ def _merger(binder: Binder, instruction: Instruction, row: VectorRow, destinatio
     def merge(batch: Batch, value: Array) -> Array:
         moved = value << np.uint32(shift) & field
         return batch.v[register] & ~field | moved
+
     return merge
-
-

@@ -1,0 +1,295 @@
+"""Races by byte: in LDS between the waves of a workgroup, in global memory between workgroups.
+
+LDS: barriers cut a workgroup's life into generations. An access belongs to every generation from its issue to the barrier after
+its completion (its wait). Two accesses of different waves, one a write, in one generation and on one byte are unordered: a race,
+whatever order this run took. Accesses only mark planes [wave, byte]; the proof is one sweep per barrier.
+Global memory: workgroups are unordered, so every byte remembers who wrote, read or changed it atomically.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emulator.access import Access, Part
+from tilec.emulator.instruction import Instruction
+from tilec.emulator.memory import BASE, ZERO_PAGE, Allocation
+
+if TYPE_CHECKING:
+    from tilec.emulator.machine import Machine
+    from tilec.emulator.wave import Batch
+
+Array = np.ndarray[Any, Any]
+LOG = 1024
+"""Accesses remembered per generation, to name both instructions of a race."""
+
+
+@dataclass
+class Mark:
+    """An access of some waves to LDS, as it was marked: granule indices (wave planes not included) and who."""
+
+    instruction: Instruction
+    access: Access
+    granules: Array     # int64 [n]
+    waves: Array        # int64 [n]: machine wave index
+    lanes: Array        # int64 [n]
+    write: bool
+
+
+class LdsRaces:
+    """`granule`: bytes per mark, the widest power of two that divides every access so far."""
+
+    def __init__(self, machine: Machine, found: Callable[..., None]):
+        self.machine, self.found = machine, found
+        self.granule = 16
+        self.waves = machine.waves_per_group
+        self.size = len(machine.lds.bytes)
+        self.reads = np.zeros((self.waves, self.size // 16), np.uint8)
+        self.writes = np.zeros_like(self.reads)
+        self.written = np.zeros(self.size // 16, np.uint8)          # ever, by anyone: the granule is defined
+        self.copying = np.zeros_like(self.reads)                    # by a copy of this wave that is in flight
+        self.copies = 0
+        self.carried: list[tuple[Array, Access, bool]] = []         # in flight at a barrier: (waves, access, write)
+        self.log: deque[tuple[Instruction, Array, Part, bool]] = deque(maxlen=LOG)
+
+    # ---- marking
+    def _granules(self, part: Part) -> Array:
+        """First granule of each lane; refines the granule when the access is not aligned to it."""
+        low = int(np.bitwise_or.reduce(part.index, axis=None)) | part.size | self.granule
+        unit = low & -low
+        if unit < self.granule:
+            times = self.granule // unit
+            self.reads, self.writes, self.copying = (np.repeat(p, times, axis=1) for p in (self.reads, self.writes, self.copying))
+            self.written = np.repeat(self.written, times)
+            self.granule = unit
+        return part.index >> self.granule.bit_length() - 1
+
+    def _mark(self, plane: Array, waves: Array, part: Part, value: int = 1) -> None:
+        first = self._granules(part)
+        flat = plane.reshape(-1)
+        base = (self.machine.wave_in_group[waves] * plane.shape[1])[:, None]
+        at = first + base if part.lanes is None else (first + base)[part.lanes]
+        for i in range(part.size // self.granule):
+            flat[at + i if i else at] = value
+
+    def access(self, batch: Batch, access: Access) -> None:
+        """Mark at issue. A copy in flight also marks `copying`, and an access to what its own wave is copying is reported."""
+        parts = [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
+        for part in parts:
+            write = access.row.op != "load"
+            self._granules(part)                                    # may refine the planes: before they are taken
+            if self.copies and access.target is None:
+                self._check_own_copy(batch, access.instruction, part)
+            if self.waves > 1:
+                self._mark(self.writes if write else self.reads, batch.waves, part)
+                self.log.append((access.instruction, batch.waves, part, write))
+            if access.target is not None:
+                self._mark(self.copying, batch.waves, part)
+                self.copies += 1
+
+    def completed(self, batch: Batch, access: Access) -> None:
+        """The wave has waited for the access."""
+        if access.target is not None:
+            self._granules(access.target)
+            self._mark(self.copying, batch.waves, access.target, 0)
+            self.copies -= 1
+            for pending in batch.queues["vm"]:                      # another copy to the same place may still be in flight
+                if pending.target is not None:
+                    self._mark(self.copying, batch.waves, pending.target)
+
+    def _check_own_copy(self, batch: Batch, instruction: Instruction, part: Part) -> None:
+        first = self._granules(part)
+        flat = self.copying.reshape(-1)
+        at = first + (self.machine.wave_in_group[batch.waves] * self.copying.shape[1])[:, None]
+        hit = flat[at]
+        for i in range(1, part.size // self.granule):
+            hit = hit | flat[at + i]
+        if part.lanes is not None:
+            hit = hit * part.lanes
+        if not hit.any():
+            return
+        wave, lane = (int(x) for x in np.argwhere(hit)[0])
+        byte = int(part.index[wave, lane])
+        other = None
+        for pending in batch.queues["vm"]:
+            if pending.target is not None and _covers(pending.target, wave, byte, part.size):
+                other = pending.instruction
+        if other is not None:
+            self.found("lds_races", "touches LDS bytes that a copy of the same wave, not waited for, is writing", instruction, other,
+                       wave=int(batch.waves[wave]), lane=lane, byte=self._address(byte))
+
+    def mark_written(self, part: Part) -> None:
+        first = self._granules(part)
+        at = first if part.lanes is None else first[part.lanes]
+        for i in range(part.size // self.granule):
+            self.written[at + i] = 1
+
+    def unwritten(self, part: Part) -> Array | None:
+        """bool [granules per lane, wave, lane]: never written; None when all was."""
+        first = self._granules(part)
+        fresh = [self.written[first + i] == 0 for i in range(part.size // self.granule)]
+        stacked = np.stack(fresh)
+        if part.lanes is not None:
+            stacked &= part.lanes
+        return stacked if stacked.any() else None
+
+    # ---- barriers
+    def arrived(self, batch: Batch) -> None:
+        """What is in flight when a wave arrives is carried into the next generation."""
+        if self.waves == 1:
+            return
+        for access in dict.fromkeys(a for queue in batch.queues.values() for a in queue):
+            if access.target is not None or any(part.space is self.machine.lds for part in access.parts):
+                self.carried.append((batch.waves, access, access.row.op != "load"))
+
+    def opens(self, slots: Array) -> None:
+        """A generation ends for these workgroups: prove it free of races, and start the next."""
+        if self.waves == 1:
+            return
+        self.sweep(slots)
+        per = self.machine.lds_stride // self.granule
+        start = ZERO_PAGE // self.granule
+        if len(slots) == len(self.machine.groups):
+            self.reads[...] = 0
+            self.writes[...] = 0
+            self.log.clear()
+        else:
+            for slot in slots:
+                span = slice(start + slot * per, start + (slot + 1) * per)
+                self.reads[:, span] = 0
+                self.writes[:, span] = 0
+        opened = np.zeros(len(self.machine.groups), bool)
+        opened[slots] = True
+        carried, self.carried = self.carried, []
+        for waves, access, write in carried:
+            now = opened[self.machine.slot[waves]]
+            rows = np.flatnonzero(now)
+            if not now.all():
+                self.carried.append((waves, access, write))
+            parts = [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
+            for part in parts if len(rows) else []:
+                kept = part if now.all() else part.take(rows)
+                self._granules(kept)
+                self._mark(self.writes if write else self.reads, waves[rows], kept)
+                self.log.append((access.instruction, waves[rows], kept, write))
+
+    def sweep(self, slots: Array) -> None:
+        """Report bytes that one wave wrote and another touched in the generation that ends."""
+        if self.waves == 1 or not self.writes.any():
+            return
+        writers = np.add.reduce(self.writes, axis=0, dtype=np.uint8)
+        touched = np.add.reduce(self.reads | self.writes, axis=0, dtype=np.uint8)
+        racing = (writers > 0) & (touched > 1)
+        if not racing.any():
+            return
+        per = self.machine.lds_stride // self.granule
+        granules = np.flatnonzero(racing)
+        granules = granules[np.isin((granules - ZERO_PAGE // self.granule) // per, slots)]
+        for granule in granules[:64]:
+            self._report(int(granule) * self.granule)
+
+    def _report(self, index: int) -> None:
+        touching = []
+        for instruction, waves, part, write in self.log:
+            hit = (part.index <= index) & (index < part.index + part.size)
+            if part.lanes is not None:
+                hit = hit & part.lanes
+            for wave, lane in np.argwhere(hit)[:8]:
+                touching.append((instruction, int(waves[wave]), int(lane), write))
+        for at, (instruction, wave, lane, write) in enumerate(touching):
+            for other, other_wave, _, other_write in touching[:at]:
+                if wave != other_wave and (write or other_write):
+                    verb, other_verb = ("writes" if write else "reads"), ("written" if other_write else "read")
+                    self.found("lds_races", f"{verb} an LDS byte {other_verb} by wave {self.machine.wave_in_group[other_wave]} with no barrier "
+                               "and wait between", instruction, other, wave=wave, lane=lane, byte=self._address(index))
+                    return
+
+    def _address(self, index: int) -> int:
+        return (index - ZERO_PAGE) % self.machine.lds_stride
+
+
+def _covers(part: Part, wave: int, byte: int, size: int) -> bool:
+    starts = part.index[wave]
+    hit = (starts < byte + size) & (byte < starts + part.size)
+    return bool((hit if part.lanes is None else hit & part.lanes[wave]).any())
+
+
+def _sparse(count: int) -> Array:
+    """Zeros that cost memory only where touched."""
+    size = max(count, 1) * 4
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)), np.uint32)
+
+
+MANY = np.uint32(0xFFFFFFFF)
+
+
+class GlobalRaces:
+    """Who touched each granule of the writable allocations: workgroup id + 1, or MANY. A workgroup that acquired at agent scope
+    (buffer_inv sc1) is taken to be ordered after all others from then on."""
+
+    def __init__(self, found: Callable[..., None], granule: int):
+        self.found, self.granule = found, granule
+        self.tables: dict[int, dict[str, Array]] = {}
+        self.sites: dict[int, dict[str, dict[int, Instruction]]] = {}
+        self.acquired: set[int] = set()
+
+    def access(self, machine: Machine, batch: Batch, access: Access, part: Part) -> None:
+        kind = {"load": "read", "dma": "read", "store": "write", "atomic": "atomic"}.get(access.row.op)
+        if kind is None:
+            return
+        index = part.index if part.lanes is None else part.index[part.lanes]
+        if not index.size:
+            return
+        allocation = machine.memory.find(int(index.min()) + BASE)
+        if allocation is None or allocation.readonly or int(index.max()) + BASE >= allocation.end:
+            return
+        groups = machine.groups[machine.slot[batch.waves]].astype(np.uint32) + np.uint32(1)
+        who = np.broadcast_to(groups[:, None], part.index.shape)
+        who = who.reshape(-1) if part.lanes is None else who[part.lanes]
+        first = (index.reshape(-1) + BASE - allocation.start) // self.granule
+        table = self._table(allocation)
+        for i in range(max(1, part.size // self.granule)):
+            self._touch(machine, batch, access, part, allocation, table, kind, first + i, who)
+        self.sites[allocation.start][kind][access.instruction.address] = access.instruction
+
+    def _table(self, allocation: Allocation) -> dict[str, Array]:
+        if allocation.start not in self.tables:
+            count = (allocation.end - allocation.start) // self.granule + 8
+            self.tables[allocation.start] = {kind: _sparse(count) for kind in ("read", "write", "atomic")}
+            self.sites[allocation.start] = {kind: {} for kind in ("read", "write", "atomic")}
+        return self.tables[allocation.start]
+
+    def _touch(self, machine: Machine, batch: Batch, access: Access, part: Part, allocation: Allocation, table: dict[str, Array], kind: str,
+               at: Array, who: Array) -> None:
+        mine = table[kind]
+        old = mine[at]
+        mine[at] = np.where((old == 0) | (old == who), who, MANY)
+        lost = mine[at] != who
+        if lost.any():                                      # several workgroups at once: nobody alone
+            mine[at[lost]] = MANY
+        against = {"read": ("write", "atomic"), "write": ("write", "read", "atomic"), "atomic": ("write", "read")}[kind]
+        for other in against:
+            seen = table[other][at]
+            bad = (seen != 0) & (seen != who)
+            if bad.any():
+                self._report(machine, batch, access, part, allocation, kind, other, at, who, bad)
+
+    def _report(self, machine: Machine, batch: Batch, access: Access, part: Part, allocation: Allocation, kind: str, other: str, at: Array,
+                who: Array, bad: Array) -> None:
+        if self.acquired:
+            bad = bad & ~np.isin(who - np.uint32(1), np.array(sorted(self.acquired), np.uint32))
+            if not bad.any():
+                return
+        n = int(np.flatnonzero(bad)[0])
+        rows = np.argwhere(np.ones(part.index.shape, bool) if part.lanes is None else part.lanes)[n]
+        sites = self.sites[allocation.start][other]
+        verbs = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
+        pasts = {"read": "read", "write": "written", "atomic": "changed atomically"}
+        other_site = next(iter(sites.values()), access.instruction)
+        self.found("global_races", f"{verbs[kind]} a byte of {allocation.name} that another workgroup has {pasts[other]}", access.instruction,
+                   other_site, wave=int(batch.waves[rows[0]]), lane=int(rows[1]), byte=allocation.start + int(at[n]) * self.granule)

@@ -1,0 +1,167 @@
+"""Definedness: which bits of which lanes hold values that the program never wrote, and where such a bit does harm.
+
+A batch keeps a mask of undefined bits per register, only for registers that have any; most steps cost one set test. Bits travel
+through moves and logic exactly: such an instruction is run again with the undefined bits set otherwise, and what changes is
+undefined. Arithmetic spoils the whole result of a lane. A fault is reported where an undefined bit decides an address, a branch,
+EXEC, or what is stored to global memory; LDS and scratch remember undefined bits instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emulator.instruction import Instruction
+from tilec.emulator.memory_rows import MemoryRow
+from tilec.emulator.operands import EXEC, SGPR
+
+if TYPE_CHECKING:
+    from tilec.emulator.wave import Batch
+
+Array = np.ndarray[Any, Any]
+ALL = np.uint32(0xFFFFFFFF)
+
+_EXACT = re.compile(
+    r"v_(mov|accvgpr_(read|write|mov)|and|or|xor|xnor|not|bfi|and_or|or3|lshl_or|lshlrev|lshrrev|ashrrev|alignbit|alignbyte|perm|bfe|bfrev"
+    r"|bitop3|cndmask|pk_mov|swap)_[bui]\d+|v_pack_b32_f16|v_pk_(lshlrev|lshrrev|ashrrev)_[bi]16"
+    r"|s_(mov|and|or|xor|not|andn2|orn2|nand|nor|xnor|lshl|lshr|cselect|brev)_b(32|64)|s_ashr_i(32|64)|s_bfe_[ui](32|64)|s_pack_\w+|s_movk_i32")
+"""Instructions whose result bits each depend on few source bits: run again rather than spoiled whole."""
+
+
+def names_exact(name: str) -> bool:
+    return _EXACT.fullmatch(name) is not None
+
+
+def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
+    """Undefined bits of the results, from those of the sources: by register id, uint32 [wave, lane] or [wave]."""
+    if instruction.spread is not None:
+        return instruction.spread(batch)
+    if instruction.compute is None:
+        return _spoil_all(batch, instruction)
+    sources = [r for r in instruction.reads if r in batch.undefined]
+    if names_exact(instruction.name):
+        patterns = [[0] * len(sources), [1] * len(sources), [i % 2 for i in range(len(sources))], [1 - i % 2 for i in range(len(sources))]]
+        return _difference(batch, [_filled(batch, instruction, sources, pattern, None) for pattern in patterns])
+    if instruction.unit == "salu":
+        flip: Array | None = np.ones(len(batch.waves), bool)
+        outcomes = [_filled(batch, instruction, sources, [0] * len(sources), None), _filled(batch, instruction, sources, [0] * len(sources), flip)]
+        bits = _difference(batch, outcomes)
+        for register in instruction.writes:
+            if register not in bits and register == SGPR + 128:
+                bits[register] = np.ones(len(batch.waves), np.uint32)
+        return bits
+    flip = _spoiled_lanes(batch, instruction, sources)
+    zero, one = [0] * len(sources), [1] * len(sources)
+    outcomes = [_filled(batch, instruction, sources, zero, None), _filled(batch, instruction, sources, zero, flip),
+                _filled(batch, instruction, sources, one, None)]
+    return _difference(batch, outcomes)
+
+
+Outcome = list[tuple[int, Array]]
+
+
+def _set_bits(batch: Batch, sources: list[int], pattern: Iterable[int]) -> list[tuple[Array, Array]]:
+    """Fill the undefined bits of registers with zeros or ones; what to write back afterwards."""
+    saved = []
+    for register, ones in zip(sources, pattern, strict=True):
+        view = batch.s[register - SGPR] if register >= SGPR else batch.v[batch.machine.rows[register]]
+        saved.append((view, view.copy()))
+        bits = batch.undefined[register]
+        view[...] = view | bits if ones else view & ~bits
+    return saved
+
+
+def _filled(batch: Batch, instruction: Instruction, sources: list[int], pattern: list[int], flip: Array | None) -> Outcome:
+    assert instruction.compute is not None
+    saved = _set_bits(batch, sources, pattern)
+    outcome = [(register, np.array(value)) for register, value in instruction.compute(batch, flip)]
+    for view, old in saved:
+        view[...] = old
+    return outcome
+
+
+def _spoiled_lanes(batch: Batch, instruction: Instruction, sources: list[int]) -> Array:
+    """bool [wave, lane] (or [item, wave, lane] for packed arithmetic): a source of the lane has an undefined bit."""
+    shape = (len(batch.waves), 64)
+    views = []
+    for pattern in (0, 1):
+        saved = _set_bits(batch, sources, [pattern] * len(sources))
+        views.append([np.array(fetch(batch)) for fetch in instruction.fetches])
+        for view, old in saved:
+            view[...] = old
+    packed = bool(instruction.fetches) and all(view.ndim == 3 for view in views[0]) and len({len(view) for view in views[0]}) == 1
+    lanes = np.zeros((len(views[0][0]), *shape) if packed else shape, bool)
+    for a, b in zip(*views, strict=True):
+        changed = (a.view(np.uint8).reshape(*a.shape, -1) != b.view(np.uint8).reshape(*b.shape, -1)).any(axis=-1)
+        lanes = lanes | (changed if packed or changed.ndim == 2 else changed.any(axis=0))
+    return lanes
+
+
+def _difference(batch: Batch, outcomes: list[Outcome]) -> dict[int, Array]:
+    """Bits in which outcomes differ, per register."""
+    found: dict[int, Array] = {}
+    for others in outcomes[1:]:
+        for (register, first), (_, other) in zip(outcomes[0], others, strict=True):
+            if first.dtype == np.bool_:
+                lanes = np.broadcast_to(first != other, (len(batch.waves), 64)) & batch.active
+                words = np.packbits(lanes, axis=-1, bitorder="little").view(np.uint32)
+                for i in range(2):
+                    found[register + i] = found.get(register + i, np.uint32(0)) | words[:, i]
+            else:
+                shape = (len(batch.waves),) if register >= SGPR else (len(batch.waves), 64)
+                found[register] = found.get(register, np.uint32(0)) | np.broadcast_to(first ^ other, shape)
+    return found
+
+
+def _spoil_all(batch: Batch, instruction: Instruction) -> dict[int, Array]:
+    count = len(batch.waves)
+    return {register: np.full((count,) if register >= SGPR else (count, 64), ALL) for register in instruction.writes}
+
+
+def apply(batch: Batch, instruction: Instruction, bits: dict[int, Array]) -> None:
+    """Record the undefined bits of an instruction's results, in the lanes that it wrote."""
+    whole = instruction.unit == "mfma" or instruction.name == "v_writelane_b32" or batch.mask is None
+    for register in instruction.writes:
+        new = bits.get(register)
+        old = batch.undefined.get(register)
+        if register < SGPR and not whole and batch.mask is not None:
+            kept = None if old is None else old & ~batch.mask
+            new = kept if new is None else new & batch.mask if kept is None else kept | new & batch.mask
+        if new is not None and new.any():
+            batch.undefined[register] = np.ascontiguousarray(new)
+        elif old is not None:
+            del batch.undefined[register]
+
+
+def undefined_among(batch: Batch, registers: Iterable[int], only: int = 0xFFFFFFFF) -> tuple[int, int, int, int] | None:
+    """(register, wave row, lane or -1, byte of the register) of an undefined bit in an active lane; None when there is none."""
+    for register in registers:
+        bits = batch.undefined.get(register)
+        if bits is None:
+            continue
+        seen = bits & np.uint32(only)
+        if register < SGPR and batch.mask is not None:
+            seen = seen & batch.mask
+        if seen.any():
+            place = np.argwhere(seen)[0]
+            value = int(seen[tuple(place)])
+            return register, int(place[0]), int(place[1]) if len(place) > 1 else -1, ((value & -value).bit_length() - 1) // 8
+    return None
+
+
+def stored_bits(row: MemoryRow) -> int:
+    """The bits of a data register that a store moves."""
+    low = (1 << 8 * min(row.size, 4)) - 1
+    return low << 16 if row.half == "high" else low
+
+
+def register_name(register: int) -> str:
+    if register >= SGPR:
+        names = {106: "vcc_lo", 107: "vcc_hi", 124: "m0", EXEC - SGPR: "exec_lo", EXEC + 1 - SGPR: "exec_hi", 128: "scc"}
+        return names.get(register - SGPR, f"s{register - SGPR}")
+    return f"v{register}" if register < 256 else f"a{register - 256}"
+
+
