@@ -36,12 +36,12 @@ class SharedRef:
     def bytes(self) -> int:
         return self.slot_bytes * self.type.slots
 
-    def access(self, slot: Operand) -> SharedAccess:
-        """The bytes that an access to a slot may touch: all slots when the slot is not known."""
+    def access(self, slot: Operand, phase: int | None) -> SharedAccess:
+        """The bytes that an access to a slot may touch: all slots where the slot is known by its phase only, or not at all."""
         if isinstance(slot, Immediate):
             first = self.offset + slot.value * self.slot_bytes
             return SharedAccess(self.name, first, first + self.slot_bytes)
-        return SharedAccess(self.name, self.offset, self.offset + self.bytes)
+        return SharedAccess(self.name, self.offset, self.offset + self.bytes, self.type.slots, phase)
 
 
 def slot_bytes(type: SharedType) -> int:
@@ -144,7 +144,7 @@ def _write(context: Lowering, op: tile.SharedWrite) -> None:
                 data = b.value("v_lshrrev_b32", 8, b.value("v_mov_b32", data) if data.kind != "v" else data)
             name += "_d16_hi" if byte >= 2 else ""
         last = [token] if index == len(parts) - 1 else []
-        b.emit(name, last, [address, data], shared=buffer.access(slot), **({"offset": offset} if offset else {}))
+        b.emit(name, last, [address, data], shared=buffer.access(slot, op.phase), **({"offset": offset} if offset else {}))
     context.values[op.result] = token
 
 
@@ -154,18 +154,15 @@ def _item_of(bit: int, bits: int) -> int:
 
 def _read(context: Lowering, op: tile.SharedRead) -> None:
     """Binds the tile; its instructions are emitted here, or by the dot that reads it where that is the only reader and nothing
-    touches LDS in between (then it has no completion of its own: the dot waits for every part)."""
+    touches LDS in between."""
     buffer, slot = context.values[op.buffer], _slot(context, op.slot)
     result = op.results[0]
     layout = buffer_side(result.type.layout, op.axes)
     access = read_access(layout, op.buffer.type.layout, context.target)
     if access is None:
         raise InternalError(f"no LDS read from {op.buffer.type.layout} to {layout}", where=op.where)
-    fragment = _LdsFragment(context, op, access, _Addresses(context, access, buffer, slot), buffer.access(slot))
-    context.values[result] = fragment
-    if len(op.results) == 1 and context.read_by_next_dot(op):
-        return
-    context.values[result] = fragment.stored()
+    fragment = _LdsFragment(context, op, access, _Addresses(context, access, buffer, slot), buffer.access(slot, op.phase))
+    context.values[result] = fragment if context.read_by_next_dot(op) else fragment.stored()
     if len(op.results) > 1:
         context.values[op.results[1]] = fragment.token
 
@@ -257,7 +254,7 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
         b.emit("s_mov_m0", [], [place])
         last = [token] if index == len(firsts) - 1 else []
         b.emit(f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds", last, [offset, descriptor(context, tensor), tile_offset],
-               shared=buffer.access(slot), offen=True, lds=True, **({"offset": constant} if constant else {}))
+               shared=buffer.access(slot, op.phase), offen=True, lds=True, **({"offset": constant} if constant else {}))
     context.values[op.result] = token
 
 

@@ -306,6 +306,7 @@ class SharedWrite(Op):
     buffer: Value = operand()
     value: Value = operand()
     slot: Value | None = operand(None)
+    phase: int | None = attribute(None)     # in a loop that takes the slots in turn: slots ahead of the trip's own
 
 
 @register
@@ -319,6 +320,7 @@ class SharedRead(Op):
     buffer: Value = operand()
     slot: Value | None = operand(None)
     axes: tuple[int, ...] = attribute(())
+    phase: int | None = attribute(None)
 
 
 @register
@@ -335,6 +337,7 @@ class AsyncCopy(Op):
     slot: Value | None = operand(None)
     inside: tuple[bool, ...] = attribute(())
     layout: Layout | None = attribute(None)
+    phase: int | None = attribute(None)
 
 
 @register

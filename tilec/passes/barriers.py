@@ -1,120 +1,126 @@
 """needs  form laid_out        gives  form clustered
 promise  between conflicting accesses of different waves to the same bytes of LDS stands a barrier that awaits the earlier one:
          'publish' between a write and a read, 'hand over' before bytes are written again
-method   forward walk with the accesses since the last barrier; a loop is walked until what its end leaves open at its head is known.
-         Rings whose slots the pipeline hands over itself (`managed`) only count once the loop has ended
+method   forward walk with the accesses since the last barrier. What the end of a loop leaves open meets the head of the next trip, one
+         slot further on in rings whose accesses name their phase; where that conflicts, a barrier ends the trip
 checked  waitcheck's LDS discipline; the emulator's race check; mutation
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, Value
 from tilec.passes.place_lds import ring_bytes
 
 
-@dataclass
-class _Open:
-    """Accesses not yet behind a barrier: completion values by the bytes they touch."""
+@dataclass(frozen=True, eq=False)
+class _Access:
+    """An access to bytes [first, end) of LDS; `phase` (of `slots`) says which slot, relative to the trip of the loop around it;
+    None: any. `done` is the token of its completion."""
 
-    reads: list[tuple[int, int, Value]] = field(default_factory=list)
-    writes: list[tuple[int, int, Value]] = field(default_factory=list)
+    buffer: Value
+    first: int
+    end: int
+    slots: int
+    phase: int | None
+    writes: bool
+    done: Value
 
-    def copy(self) -> _Open:
-        return _Open(list(self.reads), list(self.writes))
-
-    def merge(self, other: _Open) -> bool:
-        """Adds what `other` has open; whether that was anything new."""
-        before = len(self.reads), len(self.writes)
-        self.reads += [a for a in other.reads if a not in self.reads]
-        self.writes += [a for a in other.writes if a not in self.writes]
-        return before != (len(self.reads), len(self.writes))
+    def conflicts(self, other: _Access) -> bool:
+        if not (self.writes or other.writes) or self.end <= other.first or other.end <= self.first:
+            return False
+        if self.buffer is other.buffer and self.phase is not None and other.phase is not None:
+            return (self.phase - other.phase) % self.slots == 0
+        return True
 
 
 def insert_barriers(program: Program) -> Program:
     """The program with every barrier that its LDS traffic needs. One wave needs none."""
-    places = {op.result: (op.offset, op.offset + ring_bytes(op.result)) for op in program.body.ops if isinstance(op, tile.Alloc)}
-    body = program.body if program.waves == 1 else _Walk(places).block(program.body, _Open(), True)
+    places = {op.result: op.offset for op in program.body.ops if isinstance(op, tile.Alloc)}
+    body = program.body if program.waves == 1 else _Walk(places).block(program.body, [], False)[0]
     return program.replace(body=body, form="clustered")
 
 
 class _Walk:
-    def __init__(self, places: dict[Value, tuple[int, int]]):
+    def __init__(self, places: dict[Value, int]):
         self.places = places
 
-    def block(self, block: Block, open: _Open, top: bool) -> Block:
+    def block(self, block: Block, open: list[_Access], later: bool) -> tuple[Block, list[_Access]]:
+        """The block with barriers, and the accesses open at its end. `later`: whether LDS is accessed after this block."""
         ops: list[Op] = []
-        for op in block.ops:
+        follows = [later] * (len(block.ops) + 1)
+        for i in reversed(range(len(block.ops))):
+            follows[i] = follows[i + 1] or any(self._access(inner) for inner in (block.ops[i], *_below(block.ops[i])))
+        for i, op in enumerate(block.ops):
             if isinstance(op, tile.For):
-                op = self._loop(op, open)
+                op, open = self._loop(op, open, follows[i + 1])
             elif isinstance(op, tile.If):
-                other = open.copy()
-                op = op.replace(then=self.block(op.then, open, False), otherwise=self.block(op.otherwise, other, False))
-                open.merge(other)
+                then, first = self._branch(op.then, open, follows[i + 1], op)
+                otherwise, second = self._branch(op.otherwise, open, follows[i + 1], op)
+                op, open = op.replace(then=then, otherwise=otherwise), [*first, *(a for a in second if a not in first)]
             elif isinstance(op, tile.Barrier):
-                open.reads, open.writes = [], []
-            else:
-                barrier = self._needed(op, open)
-                if barrier is not None:
-                    ops.append(barrier)
-                    open.reads, open.writes = [], []
-                self._note(op, open)
+                open = []
+            elif (access := self._access(op)) is not None:
+                if any(access.conflicts(earlier) for earlier in open):
+                    ops.append(_barrier(open, access.writes, op))
+                    open = []
+                open = [*open, access]
+            elif isinstance(op, tile.Reduce) and op.scratch is not None:
+                open = []                             # its lowering has barriers of its own, the first before anything is written
             ops.append(op)
-        return Block(block.params, tuple(ops), block.yields)
+        return Block(block.params, tuple(ops), block.yields), open
 
-    def _loop(self, op: tile.For, open: _Open) -> tile.For:
-        """Walks the body until the state at its head is stable. What stays open at the head from the end of an earlier trip has
-        values of the body itself, which are in scope only inside: those need a barrier of their own at the end."""
-        entry = open.copy()
-        body = self.block(op.body, open, False)
-        inside = {r for inner in op.body.walk() for r in inner.results}
-        if self._wraps(op.body, open, inside):
-            tokens = tuple(dict.fromkeys(v for _, _, v in (*open.writes, *open.reads) if v in inside and _awaitable(v, op.body)))
-            body = Block(body.params, (*body.ops, tile.Barrier(tokens, "hand over", where=op.where)), body.yields)
-            open.reads, open.writes = [], []
-        open.merge(entry)
-        return op.replace(body=body)
+    def _branch(self, block: Block, entry: list[_Access], later: bool, op: Op) -> tuple[Block, list[_Access]]:
+        """One side of a condition. What it leaves open is closed at its end: outside, nobody could name it."""
+        block, open = self.block(block, entry, later)
+        return self._closed(block, open, entry, later, op)
 
-    def _wraps(self, body: Block, left: _Open, inside: set[Value]) -> bool:
-        """Whether an access at the head of the next trip conflicts with what this trip leaves open."""
+    def _closed(self, block: Block, open: list[_Access], entry: list[_Access], later: bool, op: Op) -> tuple[Block, list[_Access]]:
+        own = [a for a in open if a not in entry]
+        if not own or not later:
+            return block, [a for a in open if a in entry]
+        return Block(block.params, (*block.ops, _barrier(open, False, op)), block.yields), []
+
+    def _loop(self, op: tile.For, entry: list[_Access], later: bool) -> tuple[tile.For, list[_Access]]:
+        body, left = self.block(op.body, entry, True)
+        wrapped = [replace(a, phase=None if a.phase is None else a.phase - 1) for a in left if a not in entry]
+        access = self._first_conflict(body, wrapped)
+        if access is not None:
+            body, left = Block(body.params, (*body.ops, _barrier(wrapped, access.writes, op)), body.yields), []
+        body, left = self._closed(body, left, entry, later, op)
+        return op.replace(body=body), entry           # what was open before is so still if there was no trip
+
+    def _first_conflict(self, body: Block, open: list[_Access]) -> _Access | None:
+        """The first access at the head of a trip that conflicts with an open one before a barrier stands between them."""
         for op in body.ops:
-            if isinstance(op, tile.Barrier):
-                return False
-            if self._needed(op, left) is not None:
-                return True
-            if any(self._wraps(inner, left, inside) for inner in op.regions):
-                return True
-        return False
+            if isinstance(op, tile.Barrier) or isinstance(op, tile.Reduce) and op.scratch is not None:
+                return None
+            access = self._access(op)
+            if access is not None and any(access.conflicts(earlier) for earlier in open):
+                return access
+            for inner in op.regions:
+                found = self._first_conflict(inner, [replace(a, phase=None) for a in open] if isinstance(op, tile.For) else open)
+                if found is not None:
+                    return found
+        return None
 
-    def _needed(self, op: Op, open: _Open) -> tile.Barrier | None:
-        span, writes = self._access(op)
-        if span is None:
+    def _access(self, op: Op) -> _Access | None:
+        if not isinstance(op, (tile.SharedWrite, tile.AsyncCopy, tile.SharedRead)):
             return None
-        writers = [v for first, end, v in open.writes if first < span[1] and span[0] < end]
-        readers = [v for first, end, v in open.reads if first < span[1] and span[0] < end] if writes else []
-        if not writers and not readers:
-            return None
-        awaited = tuple(dict.fromkeys(v for _, _, v in (*open.writes, *open.reads)))
-        return tile.Barrier(awaited, "hand over" if writes else "publish", where=op.where)
-
-    def _access(self, op: Op) -> tuple[tuple[int, int] | None, bool]:
-        if isinstance(op, (tile.SharedWrite, tile.AsyncCopy)):
-            return self.places[op.buffer], True
-        if isinstance(op, tile.SharedRead):
-            return self.places[op.buffer], False
-        return None, False
-
-    def _note(self, op: Op, open: _Open) -> None:
-        span, writes = self._access(op)
-        if span is None:
-            return
-        if writes:
-            open.writes.append((*span, op.result))
-        else:
-            open.reads.append((*span, op.results[-1]))
+        offset, ring = self.places[op.buffer], op.buffer
+        writes = not isinstance(op, tile.SharedRead)
+        return _Access(ring, offset, offset + ring_bytes(ring), ring.type.slots, op.phase, writes, op.results[-1])
 
 
-def _awaitable(value: Value, body: Block) -> bool:
-    return any(value in op.results for op in body.ops)
+def _below(op: Op) -> Iterator[Op]:
+    for block in op.regions:
+        yield from block.walk()
+
+
+def _barrier(open: list[_Access], writes: bool, before: Op) -> tile.Barrier:
+    """Awaits all that is open, since the barrier closes all of it."""
+    awaited = tuple(dict.fromkeys(a.done for a in open))
+    return tile.Barrier(awaited, "hand over" if writes else "publish", where=before.where)

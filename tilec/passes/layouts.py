@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilec.dtypes import dtype as dtype_of
-from tilec.errors import InternalError
+from tilec.errors import InternalError, Location
 from tilec.ir import tile
 from tilec.ir.blocked import blocked
 from tilec.ir.conversion import conversion, reduction
@@ -272,7 +272,7 @@ class _Rewriter:
             accesses = [Access("write", "write", value.type.layout), Access("read", "read", layout)]
             buffer = self._buffer(value, accesses, order)
             self._emit(tile.SharedWrite(buffer, value, results=(Value(TokenType(), f"{value.name} written"),)))
-            made = self._emit(tile.SharedRead(buffer, results=(value.like(type),)))
+            made = self._shared_read(buffer, value.like(type), (), None)
         self.scopes[-1][value, layout] = made
         return made
 
@@ -420,8 +420,11 @@ class _Rewriter:
             loaded = self._emit(load.replace(tensor=self.done[load.tensor], indices=indices, fill=fill,
                                              results=(self._typed(load.result, memory),)))
             self._emit(tile.SharedWrite(buffer, loaded, results=token, where=load.where))
-        return self._emit(tile.SharedRead(buffer, axes=axes, where=load.where,
-                                          results=(value.like(TileType(value.type.shape, value.type.dtype, layout)),)))
+        return self._shared_read(buffer, value.like(TileType(value.type.shape, value.type.dtype, layout)), axes, load.where)
+
+    def _shared_read(self, buffer: Value, result: Value, axes: tuple[int, ...], where: Location | None) -> Value:
+        self._emit(tile.SharedRead(buffer, axes=axes, results=(result, Value(TokenType(), f"{result.name} read")), where=where))
+        return result
 
     def _copy(self, load: tile.Load, read: Access, order: tuple[int, ...]) -> tuple[Value, Layout] | None:
         """The buffer and layout of a copy straight to LDS, 16 bytes per lane; None where that can't be."""
