@@ -24,6 +24,8 @@ def storage_bits(dtype: DType) -> int:
 class Fragment:
     """A tile in registers. `items` per lane; `dwords` per lane in storage form."""
 
+    dwords_per_read = 1     # what arrives together when a dword is asked for
+
     def __init__(self, builder: Builder, type: TileType):
         assert type.layout is not None
         self.builder, self.type, self.dtype = builder, type, type.dtype

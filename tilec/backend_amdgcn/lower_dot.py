@@ -2,8 +2,8 @@
 
 The layouts pass chose the instruction and the operand layouts (`fragments.operand`): the items of one instruction's operand are
 consecutive dwords. A swapped dot feeds b to the instruction's A and a to its B, and so computes the transposed tile.
-k is the outer loop: accumulators take turns, so that no instruction waits for the one before it, and operands read from LDS are
-asked for one k step ahead of their use, so that few of them are in registers and none is waited for at once.
+k is the outer loop, in chunks of the steps that one LDS read feeds; within a chunk the rows follow each other. A row's operand for the
+next chunk is read when the row is done, the columns' in the last row: reads spread between the MFMAs, and few registers hold them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from collections.abc import Callable
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.ir import tile
-from tilec.ir.core import Op
+from tilec.ir.core import Op, Value
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Operand, Ref
-
-READ_AHEAD = 1      # k steps
 
 
 def _dot(context: Lowering, op: tile.Dot) -> None:
@@ -25,36 +23,60 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
     mfma = context.target.mfma(op.instruction, op.a.type.dtype.name, op.b.type.dtype.name)
     rows, columns = (mfma.n, mfma.m) if op.swapped else (mfma.m, mfma.n)
     a_dwords, b_dwords = (mfma.b_dwords, mfma.a_dwords) if op.swapped else (mfma.a_dwords, mfma.b_dwords)
-    left, right = context.fragment(op.a), context.fragment(op.b)
-    left_places = _places(op.a.type.layout, left, a_dwords, free=0)
-    right_places = _places(op.b.type.layout, right, b_dwords, free=1)
-    steps = len(next(iter(left_places.values())))
-
+    left = _Operand(context, op.a, a_dwords, 0)
+    right = _Operand(context, op.b, b_dwords, 1)
     accumulator, layout = context.fragment(op.accumulator), op.result.type.layout
-    size = mfma.cd_dwords
-    per_item = max(1, op.result.type.dtype.bits // 32)
-    firsts = range(0, accumulator.dwords, size)
-    current = [_accumulator(context, [accumulator.dword(first + i) for i in range(size)]) for first in firsts]
-    offsets = [layout.item_offset(first // per_item) for first in firsts]
-    fetched: dict[tuple[str, int, int], Ref] = {}
+    size, per_item = mfma.cd_dwords, max(1, op.result.type.dtype.bits // 32)
+    current: dict[tuple[int, int], Operand] = {}
+    for first in range(0, accumulator.dwords, size):
+        row, column = layout.item_offset(first // per_item)
+        place = row // rows * rows, column // columns * columns
+        current[place] = _accumulator(context, [accumulator.dword(first + i) for i in range(size)])
 
-    def fetch(step: int) -> None:
-        for name, fragment, places, count in (("a", left, left_places, a_dwords), ("b", right, right_places, b_dwords)):
-            for free, starts in places.items():
-                dwords = [_register(context, fragment.dword(starts[step] + i)) for i in range(count)]
-                fetched[name, free, step] = joined(b, dwords)
+    chunk = max(left.steps_per_read, right.steps_per_read)
+    chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
+    row_list, column_list = list(left.places), list(right.places)
+    left.fetch(row_list, chunks[0])
+    right.fetch(column_list, chunks[0])
+    for number, steps in enumerate(chunks):
+        following = chunks[number + 1] if number + 1 < len(chunks) else range(0)
+        for index, row in enumerate(row_list):
+            if index:
+                left.fetch([row_list[index - 1]], following)
+            if row == row_list[-1]:
+                right.fetch(column_list, following)
+            for step in steps:
+                for column in column_list:
+                    first, second = left.at(row, step), right.at(column, step)
+                    result = b.register("va", size, op.result.name)
+                    b.emit(mfma.mnemonic, [result], [*((second, first) if op.swapped else (first, second)), current[row, column]])
+                    current[row, column] = result
+        left.fetch(row_list[-1:], following)
+    context.values[op.result] = Stored(b, op.result.type, [ref[i] for ref in current.values() for i in range(size)])
 
-    for step in range(min(READ_AHEAD, steps)):
-        fetch(step)
-    for step in range(steps):
-        if step + READ_AHEAD < steps:
-            fetch(step + READ_AHEAD)
-        for index, (row, column) in enumerate(offsets):
-            first, second = fetched["a", row // rows * rows, step], fetched["b", column // columns * columns, step]
-            result = b.register("va", size, op.result.name)
-            b.emit(mfma.mnemonic, [result], [second, first, current[index]] if op.swapped else [first, second, current[index]])
-            current[index] = result
-    context.values[op.result] = Stored(b, op.result.type, [ref[i] for ref in current for i in range(size)])
+
+class _Operand:
+    """One side of a dot: the instruction operands in its fragment, by their offset along the free axis and the number of the k step."""
+
+    def __init__(self, context: Lowering, value: Value, dwords: int, free_axis: int):
+        self.context, self.fragment, self.dwords = context, context.fragment(value), dwords
+        self.places = _places(value.type.layout, self.fragment, dwords, free_axis)
+        self.steps = len(next(iter(self.places.values())))
+        self.steps_per_read = max(1, self.fragment.dwords_per_read // dwords)
+        self.known: dict[tuple[int, int], Ref] = {}
+
+    def fetch(self, free: list[int], steps: range) -> None:
+        """Has the operands of these rows or columns in registers."""
+        for place in free:
+            for step in steps:
+                self.at(place, step)
+
+    def at(self, free: int, step: int) -> Ref:
+        if (free, step) not in self.known:
+            start = self.places[free][step]
+            dwords = [_register(self.context, self.fragment.dword(start + i)) for i in range(self.dwords)]
+            self.known[free, step] = joined(self.context.b, dwords)
+        return self.known[free, step]
 
 
 def _places(layout: Layout, fragment: Fragment, count: int, free: int) -> dict[int, list[int]]:

@@ -175,14 +175,15 @@ class _LdsFragment(Fragment):
         self.op, self.access, self.addresses, self.shared = op, access, addresses, shared
         self.kind = "va" if context.only_feeds_dots(op.results[0]) else "v"
         self.token = context.b.register("t", 1, f"{op.results[0].name} read")
-        self.parts: dict[int, list] = {}
+        self.dwords_per_read = max(1, access.instruction.bytes // 4)
+        self.parts: dict[int, list[LdsPart]] = {}
         for part in access.parts:
             self.parts.setdefault(part.bit // 32, []).append(part)
         self.known: dict[int, Operand] = {}
 
     def dword(self, index: int) -> Operand:
         if index not in self.known:
-            size = max(1, self.access.instruction.bytes // 4)
+            size = self.dwords_per_read
             start = index // size * size
             if self.access.instruction.bytes >= 4:
                 register = self._emit(self.access.instruction.mnemonic, self.kind, size, self.parts[start][0])
