@@ -206,7 +206,7 @@ def _fma64(a: float, b: float, c: float) -> float:
     try:
         return float(exact) if exact else float(a * b + c)
     except OverflowError:
-        return float(np.copysign(np.inf, exact.numerator))
+        return np.inf if exact > 0 else -np.inf
 
 
 def _in_f64(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
