@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from tilec.backend_amdgcn.builder import Builder
 from tilec.dtypes import DType
 from tilec.errors import TilecError
+from tilec.ir.numerics import constant
 from tilec.ir.machine import VCC, Immediate, Operand, Ref
 
 # f32, and int / uint of up to 32 bits: functions that are one instruction on the arguments as they are.
@@ -50,9 +51,7 @@ def bits_of(value: int | float | bool, dtype: DType) -> int:
     if kind == "f64":
         return struct.unpack("<Q", struct.pack("<d", float(value)))[0]
     if kind == "f32":
-        from tilec.ir.numerics import constant
         return struct.unpack("<I", struct.pack("<f", float(constant(value, dtype))))[0]
-    from tilec.ir.numerics import constant
     return int(constant(value, dtype)) & (0xFFFFFFFF if kind in ("i32", "u32") else 0xFFFFFFFFFFFFFFFF)
 
 
@@ -87,7 +86,7 @@ def select(b: Builder, mask: Operand, yes: Operand, no: Operand) -> Operand:
         return b.value("v_cndmask_b32", no, yes, mask)
     result = b.register("v", 2)
     for i in range(2):
-        b.emit("v_cndmask_b32", [result[i]], [_half(no, i), _half(yes, i), mask])
+        b.emit("v_cndmask_b32", [result[i]], [half(no, i), half(yes, i), mask])
     return result
 
 
@@ -100,7 +99,7 @@ def _size(operand: Operand) -> int:
     return 1 if isinstance(operand, Immediate) else operand.size
 
 
-def _half(operand: Operand, index: int) -> Operand:
+def half(operand: Operand, index: int) -> Operand:
     if isinstance(operand, Immediate):
         return Immediate(operand.value >> 32 * index & 0xFFFFFFFF)
     return operand[index]
@@ -154,15 +153,15 @@ def _two(b: Builder, op: str, sources: list[Operand], size: int = 1) -> tuple[Re
 
 def _negate_f64(b: Builder, _: DType | None, x: Operand) -> Ref:
     result = b.register("v", 2)
-    b.emit("v_mov_b32", [result[0]], [_half(x, 0)])
-    b.emit("v_xor_b32", [result[1]], [0x80000000, _half(x, 1)])
+    b.emit("v_mov_b32", [result[0]], [half(x, 0)])
+    b.emit("v_xor_b32", [result[1]], [0x80000000, half(x, 1)])
     return result
 
 
 def _abs_f64(b: Builder, _: DType, x: Operand) -> Ref:
     result = b.register("v", 2)
-    b.emit("v_mov_b32", [result[0]], [_half(x, 0)])
-    b.emit("v_and_b32", [result[1]], [0x7FFFFFFF, _half(x, 1)])
+    b.emit("v_mov_b32", [result[0]], [half(x, 0)])
+    b.emit("v_and_b32", [result[1]], [0x7FFFFFFF, half(x, 1)])
     return result
 
 
@@ -224,14 +223,14 @@ def _shift(op: str) -> Callable[[Builder, DType, Operand, Operand], Operand]:
 
 
 def _shift64(op: str) -> Callable[[Builder, DType, Operand, Operand], Operand]:
-    return lambda b, dtype, x, amount: b.value(op, _half(amount, 0), x, size=2)
+    return lambda b, dtype, x, amount: b.value(op, half(amount, 0), x, size=2)
 
 
 def _pairwise(op: str) -> Callable[[Builder, DType, Operand, Operand], Operand]:
     def apply(b: Builder, _: DType, x: Operand, y: Operand) -> Operand:
         result = b.register("v", 2)
         for i in range(2):
-            b.emit(op, [result[i]], [_half(x, i), _half(y, i)])
+            b.emit(op, [result[i]], [half(x, i), half(y, i)])
         return result
     return apply
 
@@ -239,7 +238,7 @@ def _pairwise(op: str) -> Callable[[Builder, DType, Operand, Operand], Operand]:
 def _not64(b: Builder, _: DType, x: Operand) -> Operand:
     result = b.register("v", 2)
     for i in range(2):
-        b.emit("v_not_b32", [result[i]], [_half(x, i)])
+        b.emit("v_not_b32", [result[i]], [half(x, i)])
     return result
 
 
@@ -249,14 +248,14 @@ def _add64(b: Builder, _: DType, x: Operand, y: Operand) -> Operand:
 
 def _sub64(b: Builder, _: DType, x: Operand, y: Operand) -> Operand:
     result, borrow, unused = b.register("v", 2), b.register("s", 2), b.register("s", 2)
-    b.emit("v_sub_co_u32", [result[0], borrow], [_half(x, 0), _half(y, 0)])
-    b.emit("v_subb_co_u32", [result[1], unused], [b.vector(_half(x, 1)), b.vector(_half(y, 1)), borrow])
+    b.emit("v_sub_co_u32", [result[0], borrow], [half(x, 0), half(y, 0)])
+    b.emit("v_subb_co_u32", [result[1], unused], [b.vector(half(x, 1)), b.vector(half(y, 1)), borrow])
     return result
 
 
 def _mul64(b: Builder, _: DType, x: Operand, y: Operand) -> Operand:
-    low = multiply_wide(b, _half(x, 0), _half(y, 0))
-    cross = b.value("v_add_u32", b.value("v_mul_lo_u32", _half(x, 1), _half(y, 0)), b.value("v_mul_lo_u32", _half(x, 0), _half(y, 1)))
+    low = multiply_wide(b, half(x, 0), half(y, 0))
+    cross = b.value("v_add_u32", b.value("v_mul_lo_u32", half(x, 1), half(y, 0)), b.value("v_mul_lo_u32", half(x, 0), half(y, 1)))
     result = b.register("v", 2)
     b.emit("v_mov_b32", [result[0]], [low[0]])
     b.emit("v_add_u32", [result[1]], [low[1], cross])
@@ -463,16 +462,16 @@ def _scalar_compare(b: Builder, kind: str, function: str, arguments: Sequence[Op
 def add64(b: Builder, x: Operand, y: Operand, subtract: bool = False) -> Ref:
     """64-bit scalar sum or difference."""
     low, high = ("s_sub_u32", "s_subb_u32") if subtract else ("s_add_u32", "s_addc_u32")
-    return b.pure_sequence([(low, (_half(x, 0), _half(y, 0)), {"dst": 0}), (high, (_half(x, 1), _half(y, 1)), {"dst": 1})],
+    return b.pure_sequence([(low, (half(x, 0), half(y, 0)), {"dst": 0}), (high, (half(x, 1), half(y, 1)), {"dst": 1})],
                            kind="s", size=2)
 
 
 def multiply64(b: Builder, x: Operand, y: Operand) -> Ref:
     """The low 64 bits of a product of 64-bit scalars."""
-    high = b.pure("s_mul_hi_u32", _half(x, 0), _half(y, 0), kind="s")
+    high = b.pure("s_mul_hi_u32", half(x, 0), half(y, 0), kind="s")
     for i in (0, 1):
-        high = b.pure("s_add_i32", high, b.pure("s_mul_i32", _half(x, i), _half(y, 1 - i), kind="s"), kind="s")
-    return b.pair(b.pure("s_mul_i32", _half(x, 0), _half(y, 0), kind="s"), high)
+        high = b.pure("s_add_i32", high, b.pure("s_mul_i32", half(x, i), half(y, 1 - i), kind="s"), kind="s")
+    return b.pair(b.pure("s_mul_i32", half(x, 0), half(y, 0), kind="s"), high)
 
 
 def widen(b: Builder, x: Operand, signed: bool = True) -> Operand:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tilec.backend_amdgcn import alu
-from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored, in_vgpr, round_pair
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Stored, in_vgpr, pack, round_pair, unpack
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.dtypes import DType, dtype as dtype_of
 from tilec.errors import InternalError, TilecError
@@ -102,7 +102,6 @@ def _bind_rounded(context: Lowering, result: Value, item: Callable[[int], Operan
         items = [item(i) for i in range(index * per_dword, min((index + 1) * per_dword, total))]
         if dtype.is_float:
             return round_pair(b, dtype, items)
-        from tilec.backend_amdgcn.fragment import pack
         return pack(b, dtype, items)
 
     context.bind(result, dword, packed=True)
@@ -142,7 +141,6 @@ def _cast_scalar(context: Lowering, op: tile.Cast, source: DType, target: DType)
         value = _uniform_item(context, source, value)
     result = cast_item(context, source, target, value, op.saturate)
     if target.is_float and target.bits == 16:
-        from tilec.backend_amdgcn.fragment import unpack
         result = unpack(b, target, round_pair(b, target, [result]), 0)
     return alu.uniform(b, result, target if target.is_integer and target.bits < 32 else None)
 
@@ -231,11 +229,8 @@ def _relabel(context: Lowering, op: tile.ExpandDims | tile.Permute) -> None:
 
 def _rebound(context: Lowering, source: Fragment, type: TileType) -> Fragment:
     if isinstance(source, Stored):
-        return Stored(context.b, type, source.refs)
-    if source.bits == 64 or not hasattr(source, "compute"):
-        return Lazy(context.b, type, source.value)
-    from tilec.backend_amdgcn.fragment import Packed
-    return Packed(context.b, type, source.dword)
+        return Stored(context.b, type, source.stored().refs)
+    return Packed(context.b, type, source.dword) if isinstance(source, Packed) else Lazy(context.b, type, source.value)
 
 
 def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
@@ -272,7 +267,6 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
     if isinstance(op.result.type, ScalarType):
         total = totals[0]
         if dtype.is_float and dtype.bits == 16:
-            from tilec.backend_amdgcn.fragment import unpack
             total = unpack(b, dtype, round_pair(b, dtype, [total]), 0)
         context.values[op.result] = alu.uniform(b, total, dtype if dtype.is_integer and dtype.bits < 32 else None)
         return

@@ -15,8 +15,9 @@ from tilec.backend_amdgcn.address import (
     TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, minus, plus, product64, tile_access, times,
     vector_plus, vector_times, wide_address,
 )
-from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, storage_bits
+from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, storage_bits, unpack
 from tilec.backend_amdgcn.lowering import Lowering
+from tilec.dtypes import dtype
 from tilec.errors import TilecError
 from tilec.ir import tile
 from tilec.ir.abi import argument_slots
@@ -24,6 +25,7 @@ from tilec.ir.core import Op, ScalarType, TensorType, TileType, Value
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Ref
 
+U32 = dtype("u32")
 LOADS = {1: "ubyte", 2: "ushort", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "dwordx4"}
 STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "dwordx4"}
 
@@ -64,15 +66,10 @@ def _program_id(context: Lowering, op: tile.ProgramId) -> None:
     b, grid = context.b, context.program.grid
     number: Operand = b.pure("s_mov_b32", Physical("s", 2), kind="s", name="workgroup")
     for axis in reversed(range(op.axis + 1, len(grid))):
-        number = alu.scalar(b, "floordiv", _u32(), [number, context.scalar(grid[axis])])
+        number = alu.scalar(b, "floordiv", U32, [number, context.scalar(grid[axis])])
     if op.axis > 0:
-        number = alu.scalar(b, "mod", _u32(), [number, context.scalar(grid[op.axis])])
+        number = alu.scalar(b, "mod", U32, [number, context.scalar(grid[op.axis])])
     context.values[op.result] = number
-
-
-def _u32():
-    from tilec.dtypes import dtype
-    return dtype("u32")
 
 
 def _dim(context: Lowering, op: tile.Dim) -> None:
@@ -86,7 +83,7 @@ def _view(context: Lowering, op: tile.View) -> None:
     present: Operand | None = None
     for axis, offset in enumerate(context.scalar(o) for o in op.offsets):
         if axis not in op.axes:          # an index: the view is empty where it is outside
-            inside = alu.scalar(b, "lt", _u32(), [offset, tensor.extents[axis]])
+            inside = alu.scalar(b, "lt", U32, [offset, tensor.extents[axis]])
             present = inside if present is None else b.pure("s_and_b32", present, inside, kind="s")
             offset = times(context, offset, inside)
         if not (isinstance(offset, Immediate) and offset.value == 0):
@@ -118,12 +115,9 @@ def load_tile(context: Lowering, access: TileAccess, type: TileType, fill: Opera
     per_dword = max(1, 32 // storage_bits(type.dtype))
     run = max(access.vector, per_dword)
     for first in range(0, type.layout.items, run):
-        loaded = _load_run(context, access, first, min(run, type.layout.items - first))
-        dwords += loaded
+        dwords += _load_run(context, access, first, min(run, type.layout.items - first))
     filled = not (isinstance(fill, Immediate) and fill.value == 0)
-    if cut or filled:
-        dwords = _fill_outside(context, access, type, dwords, fill, rows=filled)
-    return Stored(context.b, type, dwords)
+    return _Cut(context, access, type, dwords, fill, rows=filled) if cut or filled else Stored(context.b, type, dwords)
 
 
 def _load_run(context: Lowering, access: TileAccess, first: int, count: int) -> list[Operand]:
@@ -188,27 +182,46 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
            **({"offset": constant} if constant else {}))
 
 
-def _fill_outside(context: Lowering, access: TileAccess, type: TileType, dwords: list[Operand], fill: Operand, rows: bool) -> list[Operand]:
-    """Replaces items beyond the contiguous axis' limit (and, when `rows`, those outside on any axis) by the fill value."""
-    b, bits = context.b, storage_bits(type.dtype)
-    contiguous = access.tensor.type.contiguous
-    result = list(dwords)
-    per_dword = max(1, 32 // bits)
-    filler = fill if bits == 32 else Immediate(0) if isinstance(fill, Immediate) and fill.value == 0 else None
-    if filler is None:
-        filler = fill if bits == 64 else pack(b, type.dtype, [fill] * per_dword)
-    for first in range(0, type.layout.items, per_dword):
-        place = first * bits // 32
-        mask = access.inside(first) if rows else access.below(contiguous, first)
-        if per_dword > 1 and contiguous is not None and access.limits[contiguous] is not None:
-            result[place] = _keep_items(context, access, contiguous, first, bits, dwords[place], filler)
-            mask = access.inside(first) if rows else None
-        if mask is None:
-            continue
-        for half in range(max(1, bits // 32)):
-            part = filler if bits < 64 else alu._half(filler, half)
-            result[place + half] = b.value("v_cndmask_b32", part, result[place + half], mask)
-    return result
+class _Cut(Stored):
+    """A loaded tile in which what lies beyond the contiguous axis' limit (and, with `rows`, what is outside on any axis) still has
+    to be replaced by the fill value: done when a dword is first asked for, so that loads in a row are all issued first."""
+
+    def __init__(self, context: Lowering, access: TileAccess, type: TileType, dwords: list[Operand], fill: Operand, rows: bool):
+        super().__init__(context.b, type, dwords)
+        self.context, self.access, self.fill, self.rows = context, access, fill, rows
+        self.done: set[int] = set()
+
+    def stored(self) -> Stored:
+        return Stored(self.builder, self.type, [self.dword(i) for i in range(self.dwords)])
+
+    def dword(self, index: int) -> Operand:
+        if index not in self.done:
+            self.done.add(index)
+            self.refs[index] = self._filled(index)
+        return self.refs[index]
+
+    def value(self, item: int) -> Operand:
+        for index in range(item * self.bits // 32, max(item * self.bits // 32 + 1, (item + 1) * self.bits // 32)):
+            self.dword(index)
+        return super().value(item)
+
+    def _filled(self, index: int) -> Operand:
+        b, access, contiguous = self.builder, self.access, self.access.tensor.type.contiguous
+        first, dword = index * 32 // self.bits, self.refs[index]
+        filler = self._filler(index)
+        mask = access.inside(first) if self.rows else access.below(contiguous, first)
+        if self.bits < 32 and contiguous is not None and access.limits[contiguous] is not None:
+            dword = _keep_items(self.context, access, contiguous, first, self.bits, dword, filler)
+            mask = access.inside(first) if self.rows else None
+        return dword if mask is None else b.value("v_cndmask_b32", filler, dword, mask)
+
+    def _filler(self, index: int) -> Operand:
+        """The fill value in storage form."""
+        if self.bits == 64:
+            return alu.half(self.fill, index % 2)
+        if self.bits == 32 or isinstance(self.fill, Immediate) and self.fill.value == 0:
+            return self.fill
+        return pack(self.builder, self.type.dtype, [self.fill] * (32 // self.bits))
 
 
 def _keep_items(context: Lowering, access: TileAccess, axis: int, first: int, bits: int, dword: Operand, filler: Operand) -> Operand:
@@ -237,7 +250,7 @@ def _store(context: Lowering, op: tile.Store) -> None:
     firsts = [i for i in kept.items if i % vector == 0]
     runs = {first: _store_run(context, access, fragment, first, mask, last=vector - 1 if cut else 0) for first in firsts}
     if cut:
-        remainder = alu.scalar(context.b, "and", _u32(), [access.tensor.extents[contiguous], Immediate(vector - 1)])
+        remainder = alu.scalar(context.b, "and", U32, [access.tensor.extents[contiguous], Immediate(vector - 1)])
         branch = context.b.begin_if([Instruction("s_cmp_lg_u32", (), (remainder, Immediate(0)))])
         for first in firsts:
             _store_elements(context, access, first, runs[first], mask)
@@ -327,7 +340,7 @@ def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRe
         result = b.register("v", max(1, size // 4))
         filler = fill if bits >= 32 or isinstance(fill, Immediate) and fill.value == 0 else pack(b, type.dtype, [fill])
         for i in range(result.size):
-            b.emit("v_mov_b32", [result[i]], [alu._half(filler, i) if result.size > 1 else filler])
+            b.emit("v_mov_b32", [result[i]], [alu.half(filler, i) if result.size > 1 else filler])
 
         def load(result: Ref = result, address: Ref = address, mask: Operand | None = mask) -> None:
             keep = () if mask is None else (result,)
@@ -439,9 +452,9 @@ _ATOMIC_ADDS = {"i32": "add", "u32": "add", "f32": "add_f32", "i64": "add_x2", "
 def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
     """Out-of-range buffer atomics fault on some hardware (BL-73): EXEC masks them instead."""
     b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
-    dtype = op.value.type.dtype
-    if dtype.name not in _ATOMIC_ADDS:
-        raise TilecError(f"atomic add of {dtype} is not supported", where=op.where, limit=f"supported: {', '.join(_ATOMIC_ADDS)}",
+    element = op.value.type.dtype
+    if element.name not in _ATOMIC_ADDS:
+        raise TilecError(f"atomic add of {element} is not supported", where=op.where, limit=f"supported: {', '.join(_ATOMIC_ADDS)}",
                          fix="accumulate in f32 or i32")
     indices = [context.fragment(i) for i in op.indices]
     kept, lanes = op.value.type.layout.replication(), representative_lanes(context, op.value.type.layout)
@@ -449,31 +462,30 @@ def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
         coordinates, mask = _indexed(context, tensor, indices, item)
         mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
         address, data = _place(context, tensor, coordinates, mask), _raw_item(context, fragment, item)
-        _masked(context, mask, lambda: b.emit(f"global_atomic_{_ATOMIC_ADDS[dtype.name]}", [], [address, data]))
+        _masked(context, mask, lambda: b.emit(f"global_atomic_{_ATOMIC_ADDS[element.name]}", [], [address, data]))
 
 
 def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
     """One element through the vector path (any size and alignment, and in order with this kernel's own stores), read back."""
     b, tensor = context.b, context.values[op.tensor]
     coordinates = [context.scalar(i) for i in op.indices]
-    inside: Operand | None = None
+    inside: Operand = Immediate(1)
     for coordinate, extent in zip(coordinates, tensor.extents):
-        this = alu.scalar(b, "lt", _u32(), [coordinate, extent])
-        inside = this if inside is None else b.pure("s_and_b32", inside, this, kind="s")
-    kept = [times(context, c, inside) if inside is not None else c for c in coordinates]
-    size, dtype = tensor.element_bytes, op.result.type.dtype
+        this = alu.scalar(b, "lt", U32, [coordinate, extent])
+        inside = this if isinstance(inside, Immediate) else b.pure("s_and_b32", inside, this, kind="s")
+    lanes = b.pure_sequence([("s_cmp_lg_u32", (inside, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
+    size, element = tensor.element_bytes, op.result.type.dtype
     result = b.register("v", max(1, size // 4))
-    b.emit(f"global_load_{LOADS[size]}", [result], [wide_address(context, tensor, kept)])
-    value: Operand = result
-    if size < 4:
-        from tilec.backend_amdgcn.fragment import unpack
-        value = unpack(b, dtype, result, 0)
-    if dtype.name == "bool":
-        context.values[op.result] = b.pure("s_and_b32", alu.uniform(b, result), inside, kind="s")
-        return
-    uniform = alu.uniform(b, value)
-    zero = b.pair(0, 0) if size == 8 else Immediate(0)
-    context.values[op.result] = uniform if inside is None else alu.scalar(b, "where", dtype, [inside, uniform, zero])
+    if tensor.type.wide:
+        for i in range(result.size):
+            b.emit("v_mov_b32", [result[i]], [0])
+        address = wide_address(context, tensor, [times(context, c, inside) for c in coordinates])
+        _masked(context, lanes, lambda: b.emit(f"global_load_{LOADS[size]}", [result], [address, result]))
+    else:
+        offset = _offset(context, tensor, coordinates, lanes)
+        b.emit(f"buffer_load_{LOADS[size]}", [result], [offset, descriptor(context, tensor), 0], offen=True)
+    raw = result if size >= 4 or element.name == "bool" else unpack(b, element, result, 0)
+    context.values[op.result] = alu.uniform(b, raw)
 
 
 RULES: dict[type[Op], Callable] = {
