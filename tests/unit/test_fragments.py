@@ -1,4 +1,4 @@
-"""MFMA fragments: every dense instruction entry by entry against published tables; whole tiles by simulating the dot."""
+"""MFMA fragments: every dense instruction entry by entry against published tables; whole tiles by simulated dots."""
 
 import json
 from pathlib import Path
@@ -43,8 +43,8 @@ def test_no_published_dense_instruction_is_left_out():
 
 
 def dot_by_instructions(row, shape, wave_grid, **how):
-    """C = A B with operands and result held as `operand` says, one matrix instruction of one wave at a time: it takes its
-    operands' items from registers and its own fragments say which matrix elements these are."""
+    """C = A B with operands and result held as `operand` says, one matrix instruction of one wave at a time: it takes
+    its operands' items from registers and its own fragments say which matrix elements these are."""
     m, n, k = shape
     rng = np.random.default_rng(0)
     tiles = {"a": rng.integers(-8, 8, (m, k)), "b": rng.integers(-8, 8, (k, n))}

@@ -151,8 +151,9 @@ def _plan(register: Layout, shared: SharedLayout, instruction: LdsInstruction, l
     scale = 1 if shared.granule_bytes & (shared.granule_bytes - 1) == 0 else shared.granule_bytes
     places = [_address(shared, basis) for basis in (*lanes, *register.wave, *register.item[low:])]
     unit = 8 * (scale if scale > 1 else instruction.alignment if transposed else run)
-    if any(place % unit for place in places) or any(
-            (offset * instruction.bytes) % instruction.alignment for offset in range(run // instruction.bytes)):
+    if any(place % unit for place in places) or (run > instruction.bytes and instruction.bytes % instruction.alignment):
+        return None
+    if shared.pad_bytes % instruction.alignment or (shared.pad_interval and shared.pad_interval % run):
         return None
     masks = [place // (8 * scale) for place in places]
     lane, wave, item = (tuple(masks[:len(lanes)]), tuple(masks[len(lanes):len(lanes) + len(register.wave)]),
