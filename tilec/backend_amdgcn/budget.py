@@ -52,7 +52,7 @@ class Budget:
         if file == "s":
             return f"a wave has {self.target.sgprs} SGPRs"
         return (f"a wave has {self.vector} vector registers with {self.waves} waves in a workgroup "
-                f"({self.waves_per_simd} on each SIMD): at most {self.target.vgprs} VGPRs and {self.target.agprs} AGPRs")
+                f"({self.waves_per_simd} on each SIMD): up to {self.target.vgprs} VGPRs and {self.target.agprs} AGPRs")
 
 
 def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: Budget) -> TilecError:

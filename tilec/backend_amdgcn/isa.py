@@ -337,7 +337,9 @@ def rows(arch: str) -> dict[str, Row]:
         # Destinations over 4 dwords may not overlap A or B, and C is either the same registers or apart (facts: register rules).
         flags = {"early"} if mfma.cd_dwords > 4 else set()
         a, b, cd = Spec("w", mfma.a_dwords), Spec("w", mfma.b_dwords), mfma.cd_dwords
-        table[mfma.mnemonic] = Row(mfma.mnemonic, mfma.mnemonic, (Spec("w", cd),), (a, b, Spec("f", cd)), "mfma", frozenset(flags))
+        # An f8f6f4 instruction takes operands of as many dwords as their formats fill: a row per pair of formats.
+        name = f"{mfma.mnemonic}_{mfma.a}_{mfma.b}" if mfma.is_f8f6f4 else mfma.mnemonic
+        table[name] = Row(name, mfma.mnemonic, (Spec("w", cd),), (a, b, Spec("f", cd)), "mfma", frozenset(flags))
     return table
 
 
@@ -348,7 +350,7 @@ def row_of(instruction: Instruction, arch: str) -> Row:
 def reads(instruction: Instruction, arch: str) -> tuple[Operand, ...]:
     """Registers and tokens read: sources, implicit registers, and a destination of which a part is kept (d16 loads, swaps)."""
     row = row_of(instruction, arch)
-    kept = instruction.dst if row.flags & {"keeps", "swap"} else ()
+    kept = instruction.dst[:len(row.dst)] if row.flags & {"keeps", "swap"} else ()
     return tuple(o for o in (*instruction.src, *kept) if isinstance(o, (Ref, Physical))) + row.implicit_reads
 
 
