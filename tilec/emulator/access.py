@@ -227,7 +227,7 @@ def _apply_atomic(space: Space, index: Array, data: Array, words: int, row: Memo
     first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(index) else np.zeros(0, np.int64)
     if atomic.combine is not None and not want_old:
         if len(first):
-            merged = atomic.combine.reduceat(source[order], first)
+            merged = atomic.combine.reduceat(source[order], first).astype(atomic.kind, copy=False)     # numpy sums in 64 bits
             old = _typed(space.load(ordered[first], row.size), atomic.kind, atomic.items)
             space.store(ordered[first], _untyped(atomic.apply(old, merged), words), row.size)
         return results
