@@ -25,6 +25,7 @@ from tilec.ir.machine import (
     Target,
     whole,
 )
+from tilec.target import target
 
 _NAMED = {"vcc": VCC, "exec": EXEC, "scc": SCC, "m0": M0, "vcc_lo": VCC[0], "vcc_hi": VCC[1], "exec_lo": EXEC[0],
           "exec_hi": EXEC[1]}
@@ -97,7 +98,8 @@ def instruction(code: str, arch: str) -> Instruction:
         src = (dst[0], *src)
     if len(dst) != len(row.dst) or len(src) != len(row.src):
         raise ValueError(f"{row.name} takes {len(row.dst)} and {len(row.src)} operands")
-    modifiers = tuple(_modifier(word) for word in words if word != "lds")
+    implied = ("lds", "cbsz", "blgp") if row.name != row.mnemonic else ()
+    modifiers = tuple(m for m in map(_modifier, words) if m[0] not in implied)
     return Instruction(row.name, dst, src, modifiers)
 
 
@@ -107,6 +109,10 @@ def _row(mnemonic: str, parts: list[str], words: list[str], arch: str) -> Row:
         return rows(arch)[named[mnemonic][2]]
     if mnemonic == "s_mov_b64" and parts[1] == "exec":
         return rows(arch)["s_read_exec"]
+    if mnemonic.endswith("f8f6f4"):
+        cbsz, blgp = (next((int(w[5:]) for w in words if w.startswith(name)), 0) for name in ("cbsz:", "blgp:"))
+        found = next(m for m in target(arch).mfmas if (m.mnemonic, m.cbsz, m.blgp) == (mnemonic, cbsz, blgp))
+        return rows(arch)[f"{mnemonic}_{found.a}_{found.b}"]
     return rows(arch)[mnemonic + "_lds" if "lds" in words else mnemonic]
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import linecache
 import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from tilec.backend_amdgcn.isa import Row, is_inline, rows
 from tilec.backend_amdgcn.kernel_text import KernelArgument, KernelInfo, kernel_text
 from tilec.errors import InternalError, Location
 from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Program, Target
-from tilec.target import target
+from tilec.target import TARGETS, target
 
 _COMMENT_COLUMN = 64
 _NAMED_FIRST = {"s_mov_m0": "m0", "s_mov_exec": "exec"}
@@ -183,9 +184,19 @@ def _modifiers(instruction: Instruction, row: Row) -> Iterator[str]:
         return
     if row.name.endswith("_lds") and row.unit == "vmem":
         given["lds"] = True
+    given |= _formats(row)
     for name in sorted(given, key=lambda n: _ORDER.index(n) if n in _ORDER else len(_ORDER)):
         if name not in ("neg", "abs"):
             yield from _modifier(name, given[name])
+
+
+@cache
+def _formats(row: Row) -> dict[str, int]:
+    """The formats of A and B, which an f8f6f4 instruction's row has in its name."""
+    if row.unit != "mfma" or row.name == row.mnemonic:
+        return {}
+    found = next(m for m in TARGETS["gfx950"].mfmas if row.name == f"{m.mnemonic}_{m.a}_{m.b}")
+    return {"cbsz": found.cbsz, "blgp": found.blgp}
 
 
 def _modifier(name: str, value: object) -> Iterator[str]:

@@ -208,7 +208,7 @@ def effects(instruction: Instruction, arch: str) -> Effects:
     """The instruction with its shape; shapes are shared by all instructions of a kind."""
     op, variant = instruction.op, None
     if instruction.modifiers and op.startswith("v_"):
-        variant = tuple(m for m in instruction.modifiers if m[0] in ("cbsz", "blgp", "op_sel")) or None
+        variant = instruction.modifier("op_sel")
     elif op.startswith("buffer_store"):
         variant = isinstance(instruction.src[3], Physical) or None
     return Effects(instruction, _shape(op, variant, arch))
@@ -249,19 +249,16 @@ def _shape(op: str, variant: object, arch: str) -> Shape:
         "exec": frozenset(dwords(EXEC)) if "=exec" in row.flags else frozenset(),
         "mask": frozenset(dwords(EXEC)) if vector else frozenset(),
     }
-    passes, kind = _matrix(op, variant, arch) if row.unit == "mfma" else (0, "")
-    return Shape(arch, op, passes, frozenset(_traits(row, variant, kind)),
+    passes, kind = _matrix(row, arch) if row.unit == "mfma" else (0, "")
+    return Shape(arch, row.mnemonic, passes, frozenset(_traits(row, variant, kind)),
                  {role: tuple(operands) for role, operands in roles.items()},
                  {role: registers for role, registers in fixed.items() if registers})
 
 
-def _matrix(op: str, variant: object, arch: str) -> tuple[int, str]:
-    """Passes and class of an MFMA. Formats decide the passes of an f8f6f4 instruction."""
-    modifiers = dict(variant) if isinstance(variant, tuple) else {}
-    formats = (modifiers.get("cbsz", 0), modifiers.get("blgp", 0))
-    candidates = [m for m in target(arch).mfmas if m.mnemonic == op]
-    row = next((m for m in candidates if m.is_f8f6f4 and (m.cbsz, m.blgp) == formats), candidates[0])
-    return row.passes, row.kind
+def _matrix(row: Row, arch: str) -> tuple[int, str]:
+    """Passes and class of an MFMA. An f8f6f4 instruction has a row per pair of formats, which decide its passes."""
+    found = next(m for m in target(arch).mfmas if row.name in (m.mnemonic, f"{m.mnemonic}_{m.a}_{m.b}"))
+    return found.passes, found.kind
 
 
 def _operand_roles(row: Row, is_dst: bool, index: int, code: str) -> tuple[str, ...]:
@@ -307,8 +304,7 @@ def _traits(row: Row, variant: object, kind: str) -> list[str]:
 def _writes_part(row: Row, variant: object) -> bool:
     """Whether the result goes to a part of its register other than the low one: op_sel's entries behind the sources
     choose it; conversions to fp4 always do so [L]. Packed instructions' op_sel chooses sources only."""
-    modifiers = dict(variant) if isinstance(variant, tuple) else {}
-    selects = modifiers.get("op_sel", ())
+    selects = variant if isinstance(variant, tuple) else ()
     packed = row.name.startswith(("v_pk_", "v_dot"))
     return any(selects[len(row.src):]) and not packed or row.name.startswith(
         ("v_cvt_scalef32_pk_fp4", "v_cvt_scalef32_sr_pk_fp4"))

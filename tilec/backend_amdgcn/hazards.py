@@ -14,6 +14,12 @@ from tilec.ir.machine import Block, Immediate, Instruction, Program, successors
 NOP_STATES = 16
 """The most wait states of one s_nop."""
 
+_EXACT_SWEEPS = 8
+"""Sweeps in which wait states are computed afresh. After them they only grow, so that the analysis ends."""
+
+Nops = dict[Instruction, tuple[int, str]]
+"""Wait states to insert before an instruction, and the rule that asks for them."""
+
 State = dict[Effects, int]
 """Producers within reach, with the instructions that were issued since (the fewest over all paths)."""
 
@@ -30,10 +36,10 @@ def insert(program: Program) -> Program:
 
     entries: list[State | None] = [None] * len(blocks)
     exits: list[State] = [{} for _ in blocks]
-    nops: list[dict[Instruction, tuple[int, str]]] = [{} for _ in blocks]
-    changed = True
-    while changed:      # ends: states only go in, and a producer's age only grows around a loop
-        changed = False
+    nops: list[Nops] = [{} for _ in blocks]
+    sweep, changed = 0, True
+    while changed:      # a producer's age only grows around a loop, so that with fixed nops this ends
+        changed, sweep = False, sweep + 1
         for i, steps in enumerate(blocks):
             entry: State = {}
             for predecessor in predecessors[i]:
@@ -41,13 +47,14 @@ def insert(program: Program) -> Program:
                     entry[producer] = min(age, entry.get(producer, age))
             if entry != entries[i]:
                 entries[i], changed = entry, True
-                exits[i] = _run(steps, entry, nops[i])
+                exits[i], nops[i] = _run(steps, entry, nops[i] if sweep > _EXACT_SWEEPS else {})
     return program.replace(blocks=tuple(_with_nops(b, n) for b, n in zip(program.blocks, nops)), form="final")
 
 
-def _run(steps: list[Effects], entry: State, nops: dict[Instruction, tuple[int, str]]) -> State:
-    """Goes through a block: adds to `nops` (states and rule, by the instruction they precede), gives the exit state."""
+def _run(steps: list[Effects], entry: State, least: Nops) -> tuple[State, Nops]:
+    """Goes through a block: its exit state, and the wait states it needs, `least` at least."""
     now = 0
+    nops: Nops = {}
     active: list[tuple[Effects, int]] = []
     expiry: dict[int, int] = {}             # by register, the last position that a producer reaches through it
     unseen = -1                             # the same for producers whose rules need no register in common
@@ -66,7 +73,7 @@ def _run(steps: list[Effects], entry: State, nops: dict[Instruction, tuple[int, 
     for producer, age in entry.items():
         follow(producer, -age - 1)
     for consumer in steps:
-        missing, why = nops.get(consumer.instruction, (0, ""))
+        missing, why = least.get(consumer.instruction, (0, ""))
         if active and (unseen >= now or any(expiry.get(register, -1) >= now for register in consumer.registers())):
             active = [p for p in active if p[1] + p[0].shape.reach >= now]
             for producer, issued in active:
@@ -81,10 +88,10 @@ def _run(steps: list[Effects], entry: State, nops: dict[Instruction, tuple[int, 
         if consumer.shape.reach:
             follow(consumer, now)
         now += 1
-    return {producer: now - issued - 1 for producer, issued in active if issued + producer.shape.reach >= now}
+    return {producer: now - issued - 1 for producer, issued in active if issued + producer.shape.reach >= now}, nops
 
 
-def _with_nops(block: Block, nops: dict[Instruction, tuple[int, str]]) -> Block:
+def _with_nops(block: Block, nops: Nops) -> Block:
     if not nops:
         return block
     result: list[Instruction] = []
