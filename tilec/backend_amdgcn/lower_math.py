@@ -253,13 +253,14 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
     plan = reduction(layout, op.axis)
     if plan is None:
         raise InternalError(f"reduction along axis {op.axis} of {layout}", where=op.where)
-    wide = dtype_of("f32") if dtype.is_float and dtype.bits < 32 else dtype_of("i32") if dtype.kind == "int" and dtype.bits < 32 else \
-        dtype_of("u32") if dtype.bits < 32 else dtype
+    wide = _accumulates_in(dtype)
     combine = partial(alu.vector, b, {"sum": "add", "max": "maximum", "min": "minimum"}[op.kind], wide)
     groups: dict[int, list[int]] = {}
     for item in plan.distinct_items:
         groups.setdefault(plan.item_of[item], []).append(item)
-    totals = [_tree(combine, [in_vgpr(b, source.value(i)) for i in groups[g]]) for g in sorted(groups)]
+    flags = dtype.kind == "bool"
+    one_zero = (lambda item: b.value("v_cndmask_b32", 0, 1, source.value(item))) if flags else (lambda item: in_vgpr(b, source.value(item)))
+    totals = [_tree(combine, [one_zero(i) for i in groups[g]]) for g in sorted(groups)]
     for mask in plan.lane_masks:
         totals = [combine([total, _lane_xor(context, in_vgpr(b, b.vector(total) if not _in_vector(total) else total), mask)]) for total in totals]
     if plan.crosses_waves:
@@ -273,7 +274,17 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
     items = plan.result.items
     order = sorted(groups)
     assert order == list(range(items)), (order, items)
+    if flags:
+        context.bind(op.result, lambda item: b.value("v_cmp_ne_u32", 0, totals[item], kind="s", size=2))
+        return
     context.values[op.result] = _finished(context, op.result, totals)
+
+
+def _accumulates_in(dtype: DType) -> DType:
+    """The type that a reduction works in: 32 bits at least; flags as 0 and 1."""
+    if dtype.bits >= 32:
+        return dtype
+    return dtype_of("f32" if dtype.is_float else "i32" if dtype.kind == "int" else "u32")
 
 
 def _finished(context: Lowering, result: Value, totals: list[Operand]) -> Fragment:

@@ -37,9 +37,9 @@ def plan(op: tile.Dot, waves: int, target: Target, swapped: bool) -> DotPlan:
                          fix="use operands of one type (f16, bf16, f32, f64, i8) and an accumulator of f32 (f64: f64, i8: i32)")
     fitting = [row for row in rows if k % row.k == 0 and m % (row.n if swapped else row.m) == 0 and n % (row.m if swapped else row.n) == 0]
     if not fitting:
-        least = min(rows, key=lambda row: (row.k, row.m))
+        sizes = sorted({(row.n, row.m, row.k) if swapped else (row.m, row.n, row.k) for row in rows})
         raise TilecError(f"dot of {m}x{k} by {k}x{n} in {types[0]} does not divide into matrix instructions", where=op.where,
-                         limit=f"M and N must be multiples of {least.m}, K of {least.k}",
+                         limit="M, N, K must be multiples of " + " or of ".join(", ".join(map(str, size)) for size in sizes),
                          fix="choose larger tile sizes; elements outside a tensor load as 0")
     mfma = fitting[0]
     grid = _wave_grid(m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n), waves)
