@@ -8,7 +8,7 @@ import pytest
 
 from tilec.errors import InternalError, TilecError
 from tilec.ir.blocked import LayoutBuilder, blocked
-from tilec.ir.layout import Field, Layout, Step, bit_fields
+from tilec.ir.layout import Digit, Field, Layout, bit_fields
 
 ROW = Layout((4, 16), item=((0, 1), (0, 2)), lane=((0, 4), (0, 8), (1, 0), (2, 0)), wave=())
 
@@ -142,12 +142,12 @@ def test_reshape_of_odd_sizes_that_stay_linear():
 
 def test_equal_maps_are_equal():
     bits = Layout((64,), ((1,), (2,)), ((4,), (8,)), ((16,), (32,)))
-    digits = Layout((64,), (), ((4,), (8,)), (), (Step(4, (1,)),), (Step(2, (16,)), Step(2, (32,))))
+    digits = Layout((64,), (), ((4,), (8,)), (), (Digit(4, (1,)),), (Digit(2, (16,)), Digit(2, (32,))))
     assert bits == digits and hash(bits) == hash(digits)
-    six = Layout((96,), (), ((1,), (2,)), (), (Step(4, (4,)),), (Step(6, (16,)),))
-    assert six.wave == ((16,),) and six.wave_grid == (Step(3, (32,)),)
-    overlapping = Layout((8,), (), ((1,), (2,)), (), (Step(2, (1,)), Step(2, (4,))))  # 1 + 1 is not 1 ^ 1
-    assert overlapping.item == () and overlapping.item_grid[0] == Step(2, (1,))
+    six = Layout((96,), (), ((1,), (2,)), (), (Digit(4, (4,)),), (Digit(6, (16,)),))
+    assert six.wave == ((16,),) and six.wave_grid == (Digit(3, (32,)),)
+    overlapping = Layout((8,), (), ((1,), (2,)), (), (Digit(2, (1,)), Digit(2, (4,))))  # 1 + 1 is not 1 ^ 1
+    assert overlapping.item == () and overlapping.item_grid[0] == Digit(2, (1,))
     assert elements(overlapping)[1, 1, 0] == (2,)
 
 

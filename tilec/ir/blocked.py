@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tilec.errors import TilecError
-from tilec.ir.layout import Coordinates, Layout, Step
+from tilec.ir.layout import Coordinates, Digit, Layout
 
 
 class LayoutBuilder:
@@ -20,7 +20,7 @@ class LayoutBuilder:
         self.shape = tuple(shape)
         self.twos = [size & -size for size in self.shape]  # what is left of each axis' power of two
         self.odds = [size // (size & -size) for size in self.shape]
-        self.parts: dict[str, tuple[list[Step], list[Step]]] = {name: ([], []) for name in ("item", "lane", "wave")}
+        self.parts: dict[str, tuple[list[Digit], list[Digit]]] = {name: ([], []) for name in ("item", "lane", "wave")}
 
     def left(self, axis: int) -> int:
         return self.twos[axis] * self.odds[axis]
@@ -30,23 +30,23 @@ class LayoutBuilder:
         size = self.shape[axis]
         twos = math.gcd(count, self.twos[axis])
         odds = math.gcd(count, self.odds[axis]) if odd else 1
-        self.parts[part][0].append(Step(twos, self._unit(axis, (size & -size) // self.twos[axis])))
+        self.parts[part][0].append(Digit(twos, self._unit(axis, (size & -size) // self.twos[axis])))
         self.twos[axis] //= twos
-        self.parts[part][1].append(Step(odds, self._unit(axis, size // self.odds[axis])))
+        self.parts[part][1].append(Digit(odds, self._unit(axis, size // self.odds[axis])))
         self.odds[axis] //= odds
         return twos * odds
 
     def replicate(self, part: str, count: int) -> None:
         """Fills `count` values of a part's index with replicas."""
         twos = count & -count
-        self.parts[part][0].append(Step(twos, (0,) * len(self.shape)))
-        self.parts[part][1].append(Step(count // twos, (0,) * len(self.shape)))
+        self.parts[part][0].append(Digit(twos, (0,) * len(self.shape)))
+        self.parts[part][1].append(Digit(count // twos, (0,) * len(self.shape)))
 
     def build(self) -> Layout:
         bits = {name: tuple(tuple(value << bit for value in step)
                             for count, step in twos for bit in range(count.bit_length() - 1))
                 for name, (twos, _) in self.parts.items()}
-        grid = {name: tuple(digit for digit in odds if digit.count > 1) for name, (_, odds) in self.parts.items()}
+        grid = {name: tuple(digit for digit in odds if digit.radix > 1) for name, (_, odds) in self.parts.items()}
         return Layout(self.shape, bits["item"], bits["lane"], bits["wave"], grid["item"], grid["wave"])
 
     def _unit(self, axis: int, value: int) -> Coordinates:
@@ -69,11 +69,10 @@ def blocked(shape: Sequence[int], order: Sequence[int], vector: int, waves: int 
     for axis in order:
         budget //= tile.take("lane", axis, min(budget, lanes[axis]) if lanes else budget, odd=False)
     tile.replicate("lane", budget)
-    counts, rest = [1] * len(tile.shape), waves
-    if not isinstance(waves, int):
-        counts, rest = list(waves), 1
+    spread = isinstance(waves, int)
+    counts, rest = ([1] * len(tile.shape), waves) if isinstance(waves, int) else (list(waves), 1)
     for axis in (reversed(order) if waves_outermost else order):
-        if isinstance(waves, int):
+        if spread:
             counts[axis] = math.gcd(rest, tile.left(axis))
             rest //= counts[axis]
         elif tile.left(axis) % counts[axis]:

@@ -32,10 +32,10 @@ from tilec.errors import InternalError, TilecError
 Coordinates = tuple[int, ...]
 
 
-class Step(NamedTuple):
-    """A digit of an index: value d (0 <= d < count) adds d * step to the coordinates."""
+class Digit(NamedTuple):
+    """A digit of an index: value d (0 <= d < radix) adds d * step to the coordinates."""
 
-    count: int
+    radix: int
     step: Coordinates
 
 
@@ -79,8 +79,8 @@ class Layout:
     item: tuple[Coordinates, ...]
     lane: tuple[Coordinates, ...]
     wave: tuple[Coordinates, ...] = ()
-    item_grid: tuple[Step, ...] = ()
-    wave_grid: tuple[Step, ...] = ()
+    item_grid: tuple[Digit, ...] = ()
+    wave_grid: tuple[Digit, ...] = ()
 
     def __post_init__(self) -> None:
         bases = (*self.item, *self.lane, *self.wave, *(digit[1] for digit in (*self.item_grid, *self.wave_grid)))
@@ -91,20 +91,20 @@ class Layout:
             object.__setattr__(self, name, bits)
             object.__setattr__(self, f"{name}_grid", grid)
 
-    def _canonical(self, name: str) -> tuple[tuple[Coordinates, ...], tuple[Step, ...]]:
+    def _canonical(self, name: str) -> tuple[tuple[Coordinates, ...], tuple[Digit, ...]]:
         bits, grid = list(getattr(self, name)), list(getattr(self, f"{name}_grid"))
         used = self._used_bits()
         while grid and all(step & (step - 1) == 0 for step in grid[0].step):
             count, step = grid.pop(0)
             twos = count & -count
             if any((twos - 1) * value & taken for value, taken in zip(step, used, strict=True)):
-                grid.insert(0, Step(count, step))
+                grid.insert(0, Digit(count, step))
                 break
             bits += [tuple(value << bit for value in step) for bit in range(twos.bit_length() - 1)]
             if count > twos:
-                grid.insert(0, Step(count // twos, tuple(value * twos for value in step)))
+                grid.insert(0, Digit(count // twos, tuple(value * twos for value in step)))
                 break
-        return tuple(bits), tuple(Step(*digit) for digit in grid)
+        return tuple(bits), tuple(Digit(*digit) for digit in grid)
 
     def _used_bits(self) -> list[int]:
         """Per axis, the coordinate bits that bases occupy."""
@@ -119,7 +119,7 @@ class Layout:
     @cached_property
     def items(self) -> int:
         """Elements that each lane holds, replicas included."""
-        return math.prod((1 << len(self.item), *(digit.count for digit in self.item_grid)))
+        return math.prod((1 << len(self.item), *(digit.radix for digit in self.item_grid)))
 
     @property
     def wave_size(self) -> int:
@@ -127,7 +127,7 @@ class Layout:
 
     @cached_property
     def waves(self) -> int:
-        return math.prod((1 << len(self.wave), *(digit.count for digit in self.wave_grid)))
+        return math.prod((1 << len(self.wave), *(digit.radix for digit in self.wave_grid)))
 
     def coordinates(self, item: np.ndarray | int, lane: np.ndarray | int, wave: np.ndarray | int = 0) -> np.ndarray:
         """Coordinates of elements, axis first: shape (rank, *broadcast of the arguments)."""
@@ -171,12 +171,12 @@ class Layout:
     def _mapped(self, shape: Iterable[int], change, drop_items: bool = False) -> Layout:
         """This layout with `change` applied to every basis; `drop_items` leaves out items that become replicas."""
         item = [change(basis) for basis in self.item]
-        grid = [Step(count, change(step)) for count, step in self.item_grid]
+        grid = [Digit(count, change(step)) for count, step in self.item_grid]
         if drop_items:
             item = [basis for basis in item if any(basis)]
             grid = [digit for digit in grid if any(digit.step)]
         return Layout(tuple(shape), tuple(item), tuple(map(change, self.lane)), tuple(map(change, self.wave)),
-                      tuple(grid), tuple(Step(count, change(step)) for count, step in self.wave_grid))
+                      tuple(grid), tuple(Digit(count, change(step)) for count, step in self.wave_grid))
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """The layout of the transposed tile whose axis i is this tile's axis axes[i]: no data moves."""
@@ -253,7 +253,7 @@ class Layout:
 
     # ------------------------------------------------------------------------------------------------------- text
     def __str__(self) -> str:
-        def part(bases: tuple[Coordinates, ...], grid: tuple[Step, ...]) -> str:
+        def part(bases: tuple[Coordinates, ...], grid: tuple[Digit, ...]) -> str:
             words = [_basis_text(basis) for basis in bases] + [f"*{count}:{_basis_text(step)}" for count, step in grid]
             return "".join(f" {word}" for word in words)
 
@@ -275,10 +275,10 @@ class Layout:
                 raise TilecError(f"basis {word} in a layout of rank {len(shape)}: {text!r}")
             return result
 
-        def part(words: str) -> tuple[tuple[Coordinates, ...], tuple[Step, ...]]:
+        def part(words: str) -> tuple[tuple[Coordinates, ...], tuple[Digit, ...]]:
             bits = tuple(basis(word) for word in words.split() if not word.startswith("*"))
             grid = [word[1:].split(":") for word in words.split() if word.startswith("*")]
-            return bits, tuple(Step(int(count), basis(step)) for count, step in grid)
+            return bits, tuple(Digit(int(count), basis(step)) for count, step in grid)
 
         (item, item_grid), (lane, _), (wave, wave_grid) = part(match[2]), part(match[3]), part(match[4])
         return cls(shape, item, lane, wave, item_grid, wave_grid)
@@ -311,7 +311,7 @@ def _linear(index: np.ndarray | int, bases: tuple[Coordinates, ...], axis: int) 
     return result
 
 
-def _digits(index: np.ndarray | int, bits: int, grid: tuple[Step, ...], axis: int) -> np.ndarray:
+def _digits(index: np.ndarray | int, bits: int, grid: tuple[Digit, ...], axis: int) -> np.ndarray:
     index = np.asarray(index, np.int64) >> bits
     result = np.zeros_like(index)
     for count, step in grid:
@@ -320,7 +320,7 @@ def _digits(index: np.ndarray | int, bits: int, grid: tuple[Step, ...], axis: in
     return result
 
 
-def _offset(index: int, bases: tuple[Coordinates, ...], grid: tuple[Step, ...], rank: int) -> Coordinates:
+def _offset(index: int, bases: tuple[Coordinates, ...], grid: tuple[Digit, ...], rank: int) -> Coordinates:
     result = [0] * rank
     for basis in bases:
         if index & 1:
@@ -340,7 +340,7 @@ def _enumerate(layout: Layout) -> np.ndarray:
     return result
 
 
-def _representatives(total: int, redundant: int, bits: int, grid: tuple[Step, ...]) -> tuple[int, ...]:
+def _representatives(total: int, redundant: int, bits: int, grid: tuple[Digit, ...]) -> tuple[int, ...]:
     def kept(index: int) -> bool:
         if index & redundant:
             return False

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilec.ir.layout import Coordinates, Layout, Step
+from tilec.ir.layout import Coordinates, Digit, Layout
 from tilec.ir.shared_layout import SharedLayout
 from tilec.target import LdsInstruction, Target
 
@@ -194,7 +194,7 @@ def _padded(address: int, shared: SharedLayout) -> int:
     return address + address // shared.pad_interval * shared.pad_bytes if shared.pad_interval else address
 
 
-def _grid_offset(index: int, grid: Sequence[Step], rank: int) -> Coordinates:
+def _grid_offset(index: int, grid: Sequence[Digit], rank: int) -> Coordinates:
     result = [0] * rank
     for count, step in grid:
         index, digit = divmod(index, count)
@@ -242,8 +242,8 @@ def copy_layout(shared: SharedLayout, copy_bytes: int, waves: int, wave_size: in
         taken = math.gcd(spare, odd)
         spare //= taken
         step = tuple(unit if other == axis else 0 for other in range(len(shared.shape)))
-        wave_grid.append(Step(taken, step))
-        copy_grid.append(Step(odd // taken, tuple(value * taken for value in step)))
-    wave_grid.append(Step(spare, (0,) * len(shared.shape)))
+        wave_grid.append(Digit(taken, step))
+        copy_grid.append(Digit(odd // taken, tuple(value * taken for value in step)))
+    wave_grid.append(Digit(spare, (0,) * len(shared.shape)))
     return Layout(shared.shape, item + bases(copy_first, copy_bits), bases(0, lane_bits), bases(wave_first, wave_bits),
                   tuple(copy_grid), tuple(wave_grid))

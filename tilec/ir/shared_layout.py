@@ -147,7 +147,7 @@ class SharedLayout:
         if not match:
             raise TilecError(f"not a shared layout: {text!r}",
                              fix="write shared(SHAPE; N bits; order AXES; granule N in N bytes; ...)")
-        masks = dict(tuple(map(int, word.split("^"))) for word in (match[6] or "").split())
+        masks = {int(bit): int(mask) for bit, _, mask in (word.partition("^") for word in (match[6] or "").split())}
         swizzle = tuple(masks.get(bit, 0) for bit in range(max(masks, default=-1) + 1))
-        return cls(tuple(map(int, match[1].split("x"))), int(match[2]), tuple(map(int, match[3].split(","))), int(match[4]),
-                   int(match[5]), swizzle, int(match[8] or 0), int(match[7] or 0))
+        return cls(tuple(map(int, match[1].split("x"))), int(match[2]), tuple(map(int, match[3].split(","))),
+                   int(match[4]), int(match[5]), swizzle, int(match[8] or 0), int(match[7] or 0))
