@@ -7,15 +7,24 @@ loaded by the command that needs them.
 
 from __future__ import annotations
 
+import difflib
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilec.errors import TilecError
 
+if TYPE_CHECKING:
+    from tilec.cli_kernel import Request
+    from tilec.trial import Outcome
+
 WRONG, FAULT = 1, 2             # exit status: what ran is wrong; the command could not be carried out
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+LANDINGS = ("late", "early", "random")
 
 
 class Commands(click.Group):
@@ -29,8 +38,42 @@ class Commands(click.Group):
             ctx.exit(FAULT)
 
 
-def as_json(function: Any) -> Any:
+def as_json(function: Callable[..., None]) -> Callable[..., None]:
     return click.option("--json", "json_output", is_flag=True, help="Print one JSON value instead of text.")(function)
+
+
+def of_kernel(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that name a kernel and what to compile it for; the command gets them as one `Request`."""
+
+    @click.argument("kernel", metavar="FILE:KERNEL")
+    @click.option("--arch", metavar="ARCH", help="gfx942 or gfx950 (default: TILEC_ARCH, else gfx950).")
+    @click.option("--arg", "args", multiple=True, metavar="NAME=dtype[shape]",
+                  help="A tensor argument, as in x=bf16[1000,777], or a scalar, as in n=5; may be repeated.")
+    @click.option("--const", "consts", multiple=True, metavar="NAME=VALUE",
+                  help="A Const argument, as in BM=128 or causal=True; may be repeated.")
+    @click.option("--schedule", metavar="S",
+                  help="simple, pingpong, pingpong(buffers=2), interleave, or one of the kernel's own by its name.")
+    @functools.wraps(function)
+    def command(kernel: str, arch: str | None, args: tuple[str, ...], consts: tuple[str, ...], schedule: str | None,
+                **rest: Any) -> None:
+        from tilec.cli_kernel import Request
+
+        function(Request.of(kernel, arch, args, consts, schedule), **rest)
+
+    return command
+
+
+def of_emulator(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of a run on the emulator."""
+    for option in reversed((
+        click.option("--checks", default="all", show_default=True, metavar="all|none|LIST",
+                     help="Which checks watch the run: their names, separated by commas."),
+        click.option("--seed", default=0, show_default=True, help="The order of waves, and of random landings."),
+        click.option("--landing", type=click.Choice(LANDINGS), default="late", show_default=True,
+                     help="When loads sample memory: as late as the waits allow, at issue, or at random."),
+    )):
+        function = option(function)
+    return function
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,14 +87,99 @@ def main() -> None:
 
     \b
       tilec compile kernels/gemm.py:gemm --arch gfx942 -o out
-      tilec run kernels/softmax.py:softmax --arg "x=f32[33,1000]"
-      tilec dump kernels/gemm.py:gemm --diff traced laid_out
+      tilec run kernels/softmax.py:softmax --arg "X=f32[33,1000]" --arg "Y=f32[33,1000]"
+      tilec dump kernels/gemm.py:gemm --diff traced simplify
       tilec disasm out/gemm.hsaco
     """
 
 
 @main.command()
-@click.argument("object_file", metavar="OBJECT", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@of_kernel
+@click.option("-o", "output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Where to write KERNEL.s and KERNEL.hsaco.")
+@as_json
+def compile(request: Request, output: Path | None, json_output: bool) -> None:
+    """Compile a kernel: assembly, code object, resources, seconds per pass, what its innermost loops hold.
+
+    Loops and registers are read from the finished object. Conflict cycles are those of one workgroup that the emulator
+    runs on the arguments' shapes.
+    """
+    report, written = request.report(), request.write(output) if output else {}
+    if json_output:
+        print_json(report.as_json() | written)
+    else:
+        click.echo("\n".join([report.as_text(), *(f"{kind}: {path}" for kind, path in written.items())]))
+
+
+@main.command()
+@of_kernel
+@of_emulator
+@click.option("--data", type=click.Choice(("normal", "integers")), default="normal", show_default=True,
+              help="What fills the tensors: normally distributed numbers, or small integers (sums are then exact).")
+@as_json
+def run(request: Request, checks: str, seed: int, landing: str, data: str, json_output: bool) -> None:
+    """Compile a kernel, run it on the emulator on generated data, and compare with the reference of its file.
+
+    Exit status: 0 when all outputs match and the checks found nothing, 1 otherwise.
+    """
+    finish(request.run(checks=checks, seed=seed, landing=landing, data=data), json_output)
+
+
+@main.command()
+@click.argument("object_file", metavar="OBJECT", type=FILE)
+@click.option("--meta", "description", required=True, type=FILE, help="The meta.json that describes the object.")
+@click.option("--ref", "reference", required=True, type=FILE,
+              help="The Python file (numpy only) whose launch(meta, case) makes the inputs and checks the outputs.")
+@click.option("--case", required=True, help="Which case of the description to run.")
+@of_emulator
+@click.option("--without", multiple=True, metavar="ADDRESS",
+              help="Leave out the instruction at this address (decimal or 0x...); may be repeated.")
+@as_json
+def emulate(object_file: Path, description: Path, reference: Path, case: str, checks: str, seed: int, landing: str,
+            without: tuple[str, ...], json_output: bool) -> None:
+    """Run a described code object of any compiler on the emulator, and compare with its reference.
+
+    An instruction that is left out counts for no wait states either. Exit status: 0 when there is no mismatch and no
+    finding, 1 otherwise.
+    """
+    from tilec.emulator.corpus import load_description, load_reference, run_case
+    from tilec.emulator.elf import load_object
+    from tilec.trial import Outcome
+
+    code = load_object(object_file.read_bytes())
+    left_out = [_address(text) for text in without]
+    if strangers := set(left_out) - {instruction.address for instruction in code.instructions}:
+        raise TilecError(f"no instruction of {object_file} starts at {', '.join(map(hex, sorted(strangers)))}",
+                         fix=f"tilec disasm {object_file} lists their addresses")
+    result = run_case(code, load_description(description), case, load_reference(reference), checks=checks, seed=seed,
+                      landing=landing, without=left_out)
+    finish(Outcome(result.mismatches, result.findings, result.statistics), json_output)
+
+
+@main.command()
+@of_kernel
+@click.option("--stage", metavar="NAME", help="A pass (the program after it), a form (the last program in it), or asm.")
+@click.option("--diff", nargs=2, metavar="A B", help="What changed from stage A to stage B, as a unified diff.")
+@as_json
+def dump(request: Request, stage: str | None, diff: tuple[str, str] | None, json_output: bool) -> None:
+    """Print a kernel at a stage of the compiler, or the difference between two; without either, list the stages."""
+    if stage and diff:
+        raise click.UsageError("--stage and --diff exclude each other")
+    names = diff or ((stage,) if stage else ())
+    texts = {name: request.stage(name) for name in names} or request.stages()
+    if json_output:
+        print_json(texts)
+    elif diff:
+        before, after = (texts[name].splitlines() for name in diff)
+        click.echo("\n".join(difflib.unified_diff(before, after, *diff, lineterm="")))
+    elif stage:
+        click.echo(texts[stage])
+    else:
+        click.echo("\n".join(f"{name:12} {form}" for name, form in texts.items()))
+
+
+@main.command()
+@click.argument("object_file", metavar="OBJECT", type=FILE)
 @click.option("--kernel", "names", multiple=True, metavar="NAME", help="Only this kernel; may be repeated.")
 @as_json
 def disasm(object_file: Path, names: tuple[str, ...], json_output: bool) -> None:
@@ -77,3 +205,20 @@ def disasm(object_file: Path, names: tuple[str, ...], json_output: bool) -> None
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
+
+
+def finish(outcome: Outcome, json_output: bool) -> None:
+    """Prints what a run gave and ends the command with its exit status."""
+    if json_output:
+        print_json(outcome.as_json())
+    else:
+        click.echo(outcome.as_text())
+    if not outcome.passed:
+        click.get_current_context().exit(WRONG)
+
+
+def _address(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise TilecError(f"--without {text!r} is no address", fix="write it as 0x1a2c, or in decimal") from None

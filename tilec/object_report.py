@@ -41,7 +41,7 @@ class Report:
 
     def as_text(self) -> str:
         labels = self._labels()
-        out = [f"; {self.name} for {self.arch}: {resource_line(self.resources)}"]
+        out = [self._head()]
         out += [f";   {a['name'] or '(unnamed)'}: {a['kind']}, {a['size']} bytes at {a['offset']}"
                 for a in self.arguments]
         line = ""
@@ -52,8 +52,15 @@ class Report:
                 line = here
             if label := labels.get(instruction.address):
                 out.append(f"{label}:")
-            out.append(f"{instruction.address:8x}  {_instruction_text(instruction, labels)}")
+            out.append(f"{instruction.address:#8x}  {_instruction_text(instruction, labels)}")
         return "\n".join([*out, *map(loop_text, self.loops)])
+
+    def summary(self) -> list[str]:
+        """Resources and loops, a few lines."""
+        return [self._head(), *map(loop_text, self.loops)]
+
+    def _head(self) -> str:
+        return f"; {self.name} for {self.arch}: {resource_line(self.resources)}"
 
     def _labels(self) -> dict[int, str]:
         targets = {inspect_object.branch_target(i) for i in self.instructions}
@@ -102,5 +109,5 @@ def loop_text(loop: Loop) -> str:
     waits = ", ".join(" ".join(f"{name}({count})" for name, count in wait.counters.items()) for wait in loop.waits)
     measured = [access.conflict_cycles for access in loop.lds if access.conflict_cycles is not None]
     conflicts = f"{sum(measured):g} a trip" if measured else "not measured"
-    return (f"; loop {loop.first:x}..{loop.last:x}: {loop.instructions} instructions: {often}\n"
+    return (f"; loop {loop.first:#x}..{loop.last:#x}: {loop.instructions} instructions: {often}\n"
             f";   waits: {waits or 'none'}\n;   {len(loop.lds)} LDS accesses, conflict cycles: {conflicts}")

@@ -34,12 +34,13 @@ ALLOWED: dict[str, set[str]] = {
     "backend_amdgcn": BASE | {"ir", "llvm"},
     "compile": COMPILER,
     "runtime": COMPILER | {"compile", "emulator"},
-    "frontend": COMPILER | {"compile", "runtime"},
+    "frontend": COMPILER | {"compile", "runtime", "emulator"},
     # the public names, and the tool at the top
     "__init__": COMPILER | {"compile", "runtime", "frontend"},
     "cli_values": {"errors", "dtypes"},
-    "cli": COMPILER | {"compile", "runtime", "frontend", "emulator", "inspect_object", "object_report",
-                       "cli_values"},
+    "trial": {"errors", "dtypes", "runtime", "emulator"},
+    "cli_kernel": COMPILER | {"compile", "runtime", "frontend", "emulator", "object_report", "cli_values", "trial"},
+    "cli": {"errors", "emulator", "object_report", "cli_kernel", "trial"},
 }
 """package or module of tilec: the others that it may import."""
 
