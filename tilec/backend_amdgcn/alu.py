@@ -372,6 +372,65 @@ def _vector_division(want: str) -> Callable[[Builder, DType, Operand, Operand], 
     return lambda b, dtype, x, y: _floor_division(_VectorAlu(b), dtype.kind == "int", x, y, want)
 
 
+def _to_f64(b: Builder, x: Operand) -> Ref:
+    """An unsigned 64-bit integer rounded to f64."""
+    high = b.value("v_ldexp_f64", b.value("v_cvt_f64_u32", half(x, 1), size=2), 32, size=2)
+    return b.value("v_add_f64", high, b.value("v_cvt_f64_u32", half(x, 0), size=2), size=2)
+
+
+def _from_f64(b: Builder, x: Ref) -> Ref:
+    """A non-negative f64 below 2**64 cut to an unsigned integer."""
+    whole = b.value("v_trunc_f64", x, size=2)
+    high = b.value("v_floor_f64", b.value("v_ldexp_f64", whole, 0xFFFFFFE0, size=2), size=2)
+    low = b.value("v_fma_f64", high, b.pair(0, 0xC1F00000), whole, size=2)          # - 2**32
+    result = b.register("v", 2)
+    b.emit("v_cvt_u32_f64", [result[0]], [low])
+    b.emit("v_cvt_u32_f64", [result[1]], [high])
+    return result
+
+
+def _unsigned_division64(b: Builder, dtype: DType, x: Operand, y: Operand) -> tuple[Operand, Operand]:
+    """Quotient and remainder. A quotient estimated a little too small in f64 leaves a remainder of at most about 2**15 divisors; a
+    second estimate of that leaves less than three, which are taken off one by one."""
+    divisor = _to_f64(b, y)
+    r = b.value("v_rcp_f64", divisor, size=2)
+    one, below = b.pair(0, 0x3FF00000), b.pair(0xFFFFFFF0, 0x3FEFFFFF)                # 1 - 2**-49
+    for _step in range(2):
+        r = b.value("v_fma_f64", b.value("v_fma_f64", _negate_f64(b, None, divisor), r, one, size=2), r, r, size=2)
+    r = b.value("v_mul_f64", r, below, size=2)
+    quotient, rest = None, x
+    for _step in range(2):
+        part = _from_f64(b, b.value("v_mul_f64", _to_f64(b, rest), r, size=2))
+        rest = _sub64(b, dtype, rest, _mul64(b, dtype, part, y))
+        quotient = part if quotient is None else _add64(b, dtype, quotient, part)
+    for _step in range(2):
+        more = b.value("v_cmp_ge_u64", rest, y, kind="s", size=2)
+        quotient = select(b, more, _add64(b, dtype, quotient, b.pair(1, 0)), quotient)
+        rest = select(b, more, _sub64(b, dtype, rest, y), rest)
+    return quotient, rest
+
+
+def _floor_division64(want: str) -> Callable[[Builder, DType, Operand, Operand], Operand]:
+    def apply(b: Builder, dtype: DType, x: Operand, y: Operand) -> Operand:
+        zero = b.pair(0, 0)
+        by_zero = b.value("v_cmp_eq_u64", y, zero, kind="s", size=2)
+        if dtype.kind == "uint":
+            return select(b, by_zero, zero, _unsigned_division64(b, dtype, x, y)[want == "mod"])
+        minus_x, minus_y = (b.value("v_cmp_lt_i64", v, zero, kind="s", size=2) for v in (x, y))
+        size_x, size_y = select(b, minus_x, _negate64(b, dtype, x), x), select(b, minus_y, _negate64(b, dtype, y), y)
+        quotient, rest = _unsigned_division64(b, dtype, size_x, size_y)
+        opposite = b.value("s_xor_b64", minus_x, minus_y, kind="s", size=2)
+        uneven = b.value("s_and_b64", opposite, b.value("v_cmp_ne_u64", rest, zero, kind="s", size=2), kind="s", size=2)
+        if want == "floordiv":        # -(q + 1) where the signs differ and something remains
+            larger = select(b, uneven, _add64(b, dtype, quotient, b.pair(1, 0)), quotient)
+            result = select(b, opposite, _negate64(b, dtype, larger), larger)
+        else:
+            result = select(b, minus_x, _negate64(b, dtype, rest), rest)
+            result = select(b, uneven, _add64(b, dtype, result, y), result)
+        return select(b, by_zero, zero, result)
+    return apply
+
+
 # (class, width or kind of class, function) -> rule; looked up by class first, then by width ('32', '64'), then by letter.
 _RULES: dict[tuple[str, str], Callable[..., Operand]] = {
     ("f32", "div"): _divide_f32, ("f64", "div"): _divide_f64,
@@ -394,6 +453,7 @@ _RULES: dict[tuple[str, str], Callable[..., Operand]] = {
     ("i64", "abs"): lambda b, dtype, x: select(b, vector(b, "lt", dtype, [x, b.pair(0, 0)]), _negate64(b, dtype, x), x),
     ("64", "add"): _add64, ("64", "sub"): _sub64, ("64", "mul"): _mul64,
     ("64", "minimum"): _pick64("lt"), ("64", "maximum"): _pick64("gt"),
+    ("64", "floordiv"): _floor_division64("floordiv"), ("64", "mod"): _floor_division64("mod"),
     ("32", "floordiv"): _vector_division("floordiv"), ("32", "mod"): _vector_division("mod"),
     ("32", "fma"): lambda b, _, x, y, z: b.value("v_add_u32", b.value("v_mul_lo_u32", x, y), z),
     ("64", "fma"): lambda b, dtype, x, y, z: _add64(b, dtype, _mul64(b, dtype, x, y), z),

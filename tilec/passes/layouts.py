@@ -145,6 +145,8 @@ class _Classes:
     def memory_layout(self, type: TileType, tensor: TensorType) -> Layout:
         """Coalesced: 16 bytes per lane where the tensor's alignment allows, lanes along the contiguous axis first."""
         rank = len(type.shape)
+        if not rank:
+            return replicated(self.program.waves, self.target.wave_size)
         contiguous = tensor.contiguous if tensor.contiguous is not None else rank - 1
         order = (contiguous, *(axis for axis in reversed(range(rank)) if axis != contiguous))
         size = max(8, type.dtype.bits) // 8
@@ -154,6 +156,8 @@ class _Classes:
         return blocked(type.shape, order, max(1, vector), self.program.waves, self.target.wave_size)
 
     def default_layout(self, type: TileType) -> Layout:
+        if not type.shape:
+            return replicated(self.program.waves, self.target.wave_size)
         order = tuple(reversed(range(len(type.shape))))
         vector = max(1, 32 // max(8, type.dtype.bits))
         return blocked(type.shape, order, vector, self.program.waves, self.target.wave_size)
@@ -178,6 +182,11 @@ class _Classes:
         elif key in self.busy:
             raise _Cycle
         return self.chosen[key]
+
+
+def replicated(waves: int, wave_size: int) -> Layout:
+    """The layout of a tile without axes: every lane holds the element."""
+    return Layout((), (), ((),) * (wave_size.bit_length() - 1), ((),) * (waves.bit_length() - 1))
 
 
 class _Cycle(Exception):
