@@ -75,8 +75,8 @@ def test_compile_json(file: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("options", [
-    [], ["--arch", "gfx942"], ["--const", "BN=64"], ["--arg", "factor=-3"], ["--data", "integers"], ["--checks", "none"],
-    ["--arg", "X=f16[5]", "--arg", "Y=bf16[5]"], ["--arg", "X=f32[0]", "--arg", "Y=f32[0]"], ["--schedule", "simple"],
+    [], ["--arch", "gfx942"], ["--const", "BN=64"], ["--arg", "factor=-3"], ["--data", "integers"],
+    ["--checks", "none"], ["--arg", "X=f16[5]", "--arg", "Y=bf16[5]"], ["--arg", "X=f32[0]", "--arg", "Y=f32[0]"], ["--schedule", "simple"],
     ["--landing", "random", "--seed", "7"],
 ])
 def test_run_matches(file: Path, options: list[str]):
