@@ -324,6 +324,10 @@ class Checker:
         if self.lds_races is not None and "lds_races" in self.names:
             self.lds_races.opens(slots)
 
+    def barrier_opened(self, slots: Array) -> None:
+        if self.lds_races is not None and "lds_races" in self.names:
+            self.lds_races.opened(slots)
+
     def ended(self, batch: Batch) -> None:
         if self.current is not None:
             for slot in np.unique(self.machine.slot[batch.waves]):

@@ -243,7 +243,6 @@ RULES: tuple[Rule, ...] = (
     Rule("m0", "salu", "dma", _m0, 1),
     Rule("store_data", "wide_store", "valu", _data_war, 2),
     Rule("store_data", "wide_store", "mfma", _data_war, 2),
-    Rule("store_data", "wide_store", "load", _data_war, 1),
     Rule("dot", "dot", "dot", _same_dot_operands, 3),
     Rule("dot", "dot", "dot", _other_dot_touch, 3),
     Rule("dot", "dot", "plain", _touch, 3),

@@ -186,6 +186,8 @@ class Machine:
                 self.checker.barrier_opens(np.flatnonzero(complete))
             self.generation += complete
             self.arrived[complete] = 0
+            if self.checker is not None:
+                self.checker.barrier_opened(np.flatnonzero(complete))
 
     def may_go(self, batch: Batch) -> Array:
         """bool per wave of the batch: has the barrier that it waits at opened?"""

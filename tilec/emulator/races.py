@@ -18,7 +18,7 @@ import numpy as np
 
 from tilec.emulator.access import Access, Part
 from tilec.emulator.instruction import Instruction
-from tilec.emulator.memory import BASE, ZERO_PAGE, Allocation
+from tilec.emulator.memory import BASE, ZERO_PAGE, Allocation, Space
 
 if TYPE_CHECKING:
     from tilec.emulator.machine import Machine
@@ -29,16 +29,15 @@ LOG = 1024
 """Accesses remembered per generation, to name both instructions of a race."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Mark:
-    """An access of some waves to LDS, as it was marked: granule indices (wave planes not included) and who."""
+    """An access as it was marked: whose, where, of which generation. `kind`: read, write or atomic."""
 
     instruction: Instruction
-    access: Access
-    granules: Array     # int64 [n]
-    waves: Array        # int64 [n]: machine wave index
-    lanes: Array        # int64 [n]
-    write: bool
+    waves: Array
+    generation: Array
+    part: Part
+    kind: str
 
 
 class LdsRaces:
@@ -52,10 +51,13 @@ class LdsRaces:
         self.reads = np.zeros((self.waves, self.size // 16), np.uint8)
         self.writes = np.zeros_like(self.reads)
         self.written = np.zeros(self.size // 16, np.uint8)          # ever, by anyone: the granule is defined
+        self.atomics = np.zeros_like(self.reads)
+        self.differs = np.zeros(self.size // 16, np.uint8)          # this generation: two unlike values were written
+        self.values: Space | None = None                            # the last values issued to be written
         self.copying = np.zeros_like(self.reads)                    # by a copy of this wave that is in flight
         self.copies = 0
-        self.carried: list[tuple[Array, Access, bool]] = []         # in flight at a barrier: (waves, access, write)
-        self.log: deque[tuple[Instruction, Array, Part, bool]] = deque(maxlen=LOG)
+        self.carried: list[tuple[Array, Access]] = []               # in flight at a barrier: (waves, access)
+        self.log: deque[Mark] = deque(maxlen=LOG)
 
     # ---- marking
     def _granules(self, part: Part) -> Array:
@@ -64,8 +66,9 @@ class LdsRaces:
         unit = low & -low
         if unit < self.granule:
             times = self.granule // unit
-            self.reads, self.writes, self.copying = (np.repeat(p, times, axis=1) for p in (self.reads, self.writes, self.copying))
-            self.written = np.repeat(self.written, times)
+            self.reads, self.writes, self.atomics, self.copying = (
+                np.repeat(p, times, axis=1) for p in (self.reads, self.writes, self.atomics, self.copying))
+            self.written, self.differs = np.repeat(self.written, times), np.repeat(self.differs, times)
             self.granule = unit
         return part.index >> self.granule.bit_length() - 1
 
@@ -79,18 +82,63 @@ class LdsRaces:
 
     def access(self, batch: Batch, access: Access) -> None:
         """Mark at issue. A copy in flight also marks `copying`, and an access to what its own wave is copying is reported."""
-        parts = [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
-        for part in parts:
-            write = access.row.op != "load"
+        kind = _kind(access)
+        for part in self._parts(access):
             self._granules(part)                                    # may refine the planes: before they are taken
             if self.copies and access.target is None:
                 self._check_own_copy(batch, access.instruction, part)
             if self.waves > 1:
-                self._mark(self.writes if write else self.reads, batch.waves, part)
-                self.log.append((access.instruction, batch.waves, part, write))
+                if kind == "write":
+                    self._compare(part, access)
+                self._enter(access.instruction, batch.waves, part, kind)
             if access.target is not None:
                 self._mark(self.copying, batch.waves, part)
                 self.copies += 1
+
+    def _parts(self, access: Access) -> list[Part]:
+        return [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
+
+    def _enter(self, instruction: Instruction, waves: Array, part: Part, kind: str) -> None:
+        """Mark the plane of the access's kind, and remember it for the report."""
+        self._granules(part)
+        self._mark({"read": self.reads, "write": self.writes, "atomic": self.atomics}[kind], waves, part)
+        self.log.append(Mark(instruction, waves, self.machine.generation[self.machine.slot[waves]], part, kind))
+
+    def _compare(self, part: Part, access: Access) -> None:
+        """Waves that write equal values to one byte don't race: compilers store replicated data so. Note where values differ."""
+        first = self._granules(part)
+        count = part.size // self.granule
+        if access.data is None:                                     # a copy: its values are not known yet
+            unlike = np.ones(part.index.shape, bool)
+        else:
+            if self.values is None:
+                self.values = Space(np.zeros(self.size, np.uint8))
+            words = -(-part.size // 4)
+            data = access.data[part.dword:part.dword + words]
+            if access.row.half == "high":
+                data = data >> np.uint32(16)
+            if part.size < 4:
+                data = data & np.uint32((1 << 8 * part.size) - 1)
+            before = self.values.load(part.index, part.size)
+            index, lanes = part.effective()
+            self.values.store(index, data.reshape(words, -1) if lanes is None else data[:, lanes], part.size)
+            after = self.values.load(part.index, part.size)
+            earlier = np.zeros(part.index.shape, bool)
+            for i in range(count):
+                earlier |= self._any_writer(first + i)
+            unlike = (after != data).any(axis=0) | earlier & (before != data).any(axis=0)
+        if part.lanes is not None:
+            unlike &= part.lanes
+        if unlike.any():
+            for i in range(count):
+                self.differs[first[unlike] + i] = 1
+
+    def _any_writer(self, granules: Array) -> Array:
+        """Has any wave written the granules in this generation?"""
+        hit = self.writes[0][granules]
+        for plane in self.writes[1:]:
+            hit = hit | plane[granules]
+        return hit != 0
 
     def completed(self, batch: Batch, access: Access) -> None:
         """The wave has waited for the access."""
@@ -144,8 +192,8 @@ class LdsRaces:
         if self.waves == 1:
             return
         for access in dict.fromkeys(a for queue in batch.queues.values() for a in queue):
-            if access.target is not None or any(part.space is self.machine.lds for part in access.parts):
-                self.carried.append((batch.waves, access, access.row.op != "load"))
+            if self._parts(access):
+                self.carried.append((batch.waves, access))
 
     def opens(self, slots: Array) -> None:
         """A generation ends for these workgroups: prove it free of races, and start the next."""
@@ -154,63 +202,78 @@ class LdsRaces:
         self.sweep(slots)
         per = self.machine.lds_stride // self.granule
         start = ZERO_PAGE // self.granule
+        planes = (self.reads, self.writes, self.atomics, self.differs)
         if len(slots) == len(self.machine.groups):
-            self.reads[...] = 0
-            self.writes[...] = 0
+            for plane in planes:
+                plane[...] = 0
             self.log.clear()
         else:
             for slot in slots:
-                span = slice(start + slot * per, start + (slot + 1) * per)
-                self.reads[:, span] = 0
-                self.writes[:, span] = 0
+                for plane in planes:
+                    plane[..., start + slot * per:start + (slot + 1) * per] = 0
+
+    def opened(self, slots: Array) -> None:
+        """The next generation has begun: what was in flight at the barrier belongs to it too."""
         opened = np.zeros(len(self.machine.groups), bool)
         opened[slots] = True
         carried, self.carried = self.carried, []
-        for waves, access, write in carried:
+        for waves, access in carried:
             now = opened[self.machine.slot[waves]]
             rows = np.flatnonzero(now)
             if not now.all():
-                self.carried.append((waves, access, write))
-            parts = [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
-            for part in parts if len(rows) else []:
+                left = np.flatnonzero(~now)
+                self.carried.append((waves[left], access.take(left)))
+            for part in self._parts(access) if len(rows) else []:
                 kept = part if now.all() else part.take(rows)
-                self._granules(kept)
-                self._mark(self.writes if write else self.reads, waves[rows], kept)
-                self.log.append((access.instruction, waves[rows], kept, write))
+                if access.row.op != "load":
+                    self.differs[self._granules(kept)] = 1
+                self._enter(access.instruction, waves[rows], kept, _kind(access))
 
     def sweep(self, slots: Array) -> None:
         """Report bytes that one wave wrote and another touched in the generation that ends."""
-        if self.waves == 1 or not self.writes.any():
+        if self.waves == 1 or not (self.writes.any() or self.atomics.any()):
             return
         writers = np.add.reduce(self.writes, axis=0, dtype=np.uint8)
-        touched = np.add.reduce(self.reads | self.writes, axis=0, dtype=np.uint8)
-        racing = (writers > 0) & (touched > 1)
+        racing = (writers > 1) & (self.differs != 0)
+        reads_or_changes = self.reads | self.atomics
+        if reads_or_changes.any():
+            touched = np.add.reduce(reads_or_changes | self.writes, axis=0, dtype=np.uint8)
+            changed = (writers > 0) & reads_or_changes.any(axis=0) | self.atomics.any(axis=0) & self.reads.any(axis=0)
+            racing |= changed & (touched > 1)
         if not racing.any():
             return
         per = self.machine.lds_stride // self.granule
         granules = np.flatnonzero(racing)
         granules = granules[np.isin((granules - ZERO_PAGE // self.granule) // per, slots)]
-        for granule in granules[:64]:
+        for granule in granules[np.linspace(0, len(granules) - 1, min(len(granules), 32)).astype(int)] if len(granules) else ():
             self._report(int(granule) * self.granule)
 
     def _report(self, index: int) -> None:
-        touching = []
-        for instruction, waves, part, write in self.log:
-            hit = (part.index <= index) & (index < part.index + part.size)
+        touching: list[tuple[Mark, int, int]] = []
+        for mark in self.log:
+            part = mark.part
+            hit = (part.index < index + self.granule) & (index < part.index + part.size)
+            hit &= (mark.generation == self.machine.generation[self.machine.slot[mark.waves]])[:, None]
             if part.lanes is not None:
-                hit = hit & part.lanes
-            for wave, lane in np.argwhere(hit)[:8]:
-                touching.append((instruction, int(waves[wave]), int(lane), write))
-        for at, (instruction, wave, lane, write) in enumerate(touching):
-            for other, other_wave, _, other_write in touching[:at]:
-                if wave != other_wave and (write or other_write):
-                    verb, other_verb = ("writes" if write else "reads"), ("written" if other_write else "read")
-                    self.found("lds_races", f"{verb} an LDS byte {other_verb} by wave {self.machine.wave_in_group[other_wave]} with no barrier "
-                               "and wait between", instruction, other, wave=wave, lane=lane, byte=self._address(index))
+                hit &= part.lanes
+            touching += [(mark, int(mark.waves[wave]), int(lane)) for wave, lane in np.argwhere(hit)[:16]]
+        pasts = {"read": "read", "write": "written", "atomic": "changed atomically"}
+        verbs = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
+        for at, (mark, wave, lane) in enumerate(touching):
+            for other, other_wave, _ in touching[:at]:
+                kinds = {mark.kind, other.kind}
+                if wave != other_wave and kinds not in ({"read"}, {"atomic"}):
+                    self.found("lds_races", f"{verbs[mark.kind]} an LDS byte {pasts[other.kind]} by wave "
+                               f"{self.machine.wave_in_group[other_wave]} with no barrier and wait between", mark.instruction,
+                               other.instruction, wave=wave, lane=lane, byte=self._address(index))
                     return
 
     def _address(self, index: int) -> int:
         return (index - ZERO_PAGE) % self.machine.lds_stride
+
+
+def _kind(access: Access) -> str:
+    return {"load": "read", "atomic": "atomic"}.get(access.row.op, "write")
 
 
 def _covers(part: Part, wave: int, byte: int, size: int) -> bool:

@@ -31,6 +31,12 @@ _EXACT = re.compile(
 """Instructions whose result bits each depend on few source bits: run again rather than spoiled whole."""
 
 
+_CARRY = re.compile(
+    r"v_(add|sub|subrev)_(u32|i32|u16)|v_(add|sub|subrev)_co_u32|v_add3_u32|v_lshl_add_u(32|64)|v_add_lshl_u32|v_xad_u32|v_mul_lo_u(32|16)"
+    r"|v_mad_[ui]64_[ui]32|v_mul_[ui]32_[ui]24|v_mad_[ui]32_[ui]24|s_(add|sub)_[ui]32|s_mul_i32|s_(add|mul)k_i32|s_lshl\d_add_u32")
+"""Integer arithmetic in which a bit of the result depends only on source bits at or below it."""
+
+
 def names_exact(name: str) -> bool:
     return _EXACT.fullmatch(name) is not None
 
@@ -45,6 +51,8 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
     if names_exact(instruction.name):
         patterns = [[0] * len(sources), [1] * len(sources), [i % 2 for i in range(len(sources))], [1 - i % 2 for i in range(len(sources))]]
         return _difference(batch, [_filled(batch, instruction, sources, pattern, None) for pattern in patterns])
+    if _CARRY.fullmatch(instruction.name) and instruction.parsed.suffix not in ("dpp", "sdwa"):
+        return _carried(batch, instruction)
     if instruction.unit == "salu":
         flip: Array | None = np.ones(len(batch.waves), bool)
         outcomes = [_filled(batch, instruction, sources, [0] * len(sources), None), _filled(batch, instruction, sources, [0] * len(sources), flip)]
@@ -58,6 +66,30 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
     outcomes = [_filled(batch, instruction, sources, zero, None), _filled(batch, instruction, sources, zero, flip),
                 _filled(batch, instruction, sources, one, None)]
     return _difference(batch, outcomes)
+
+
+def _carried(batch: Batch, instruction: Instruction) -> dict[int, Array]:
+    """Everything from the lowest undefined source bit upwards; carries out of it too."""
+    vector = instruction.unit == "valu"
+    shape = (len(batch.waves), 64) if vector else (len(batch.waves),)
+    low = np.zeros(shape, np.uint64)
+    for span in instruction.sources if vector else (*instruction.sources, *instruction.results):
+        for i, register in enumerate(span):
+            bits = batch.undefined.get(register)
+            if bits is not None and register in instruction.reads:
+                wide = bits.astype(np.uint64) << np.uint64(32 * i)
+                low |= wide[:, None] if vector and register >= SGPR else wide
+    spoiled = low | (np.uint64(0) - low)                    # ones from the lowest one upwards
+    found: dict[int, Array] = {}
+    for span in instruction.results:
+        if vector and span[0] >= SGPR:
+            words = np.packbits((low != 0) & batch.active, axis=-1, bitorder="little").view(np.uint32)
+            found |= {register: words[:, i] for i, register in enumerate(span)}
+        else:
+            found |= {register: (spoiled >> np.uint64(32 * i)).astype(np.uint32) for i, register in enumerate(span)}
+    if SGPR + 128 in instruction.writes:
+        found[SGPR + 128] = (low != 0).astype(np.uint32)
+    return found
 
 
 Outcome = list[tuple[int, Array]]
@@ -95,9 +127,14 @@ def _spoiled_lanes(batch: Batch, instruction: Instruction, sources: list[int]) -
     packed = bool(instruction.fetches) and all(view.ndim == 3 for view in views[0]) and len({len(view) for view in views[0]}) == 1
     lanes = np.zeros((len(views[0][0]), *shape) if packed else shape, bool)
     for a, b in zip(*views, strict=True):
-        changed = (a.view(np.uint8).reshape(*a.shape, -1) != b.view(np.uint8).reshape(*b.shape, -1)).any(axis=-1)
+        changed = _bits(a) != _bits(b)
         lanes = lanes | (changed if packed or changed.ndim == 2 else changed.any(axis=0))
     return lanes
+
+
+def _bits(values: Array) -> Array:
+    unsigned = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[values.dtype.itemsize]
+    return values if values.dtype == np.bool_ else values.view(unsigned)
 
 
 def _difference(batch: Batch, outcomes: list[Outcome]) -> dict[int, Array]:

@@ -139,8 +139,10 @@ def bind_vector(binder: Binder, instruction: Instruction, row: VectorRow) -> Non
 
 def _flipped(value: Array, flip: Array) -> Array:
     if value.dtype == np.bool_:
-        return value ^ flip
-    value = np.ascontiguousarray(np.broadcast_to(value, (*value.shape[:-2], *flip.shape)))
+        return value ^ (flip.any(axis=0) if flip.ndim > 2 else flip)
+    if flip.ndim > value.ndim:
+        flip = flip.any(axis=0)
+    value = np.ascontiguousarray(np.broadcast_to(value, np.broadcast_shapes(value.shape, flip.shape)))
     bits = value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
     return np.where(flip, ~bits, bits).view(value.dtype)
 

@@ -111,7 +111,7 @@ class Batch:
     @property
     def signature(self) -> tuple[Any, ...]:
         """Batches join only when these agree: place, mode, and what is in flight."""
-        return (self.pc, self.mode_bits, *(tuple(access.instruction.address for access in queue) for queue in self.queues.values()))
+        return (self.pc, self.mode_bits, *(tuple(access.layout for access in queue) for queue in self.queues.values()))
 
 
 def join(batches: Sequence[Batch]) -> Batch:
