@@ -334,7 +334,6 @@ def _across_waves(context: Lowering, op: tile.Reduce, partners: tuple[tuple[int,
     own = b.pure("v_add_u32", b.pure("s_mul_i32", context.wave, part, kind="s"), lane_bytes)
     first = _first_partner(context, partners)
     written = []
-    b.emit("s_barrier", note="hand over: earlier reads of the reduction's buffer are done")
     for i, total in enumerate(totals):
         token = b.register("t")
         b.emit(f"ds_write_{width}", [token], [own, b.vector(total) if not _in_vector(total) else total], shared=access,

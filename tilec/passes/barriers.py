@@ -19,7 +19,7 @@ from tilec.passes.place_lds import ring_bytes
 @dataclass(frozen=True, eq=False)
 class _Access:
     """An access to bytes [first, end) of LDS; `phase` (of `slots`) says which slot, relative to the trip of the loop around it;
-    None: any. `done` is the token of its completion."""
+    None: any. `done` is the token of its completion, None where whoever made the access has waited already."""
 
     buffer: Value
     first: int
@@ -27,7 +27,7 @@ class _Access:
     slots: int
     phase: int | None
     writes: bool
-    done: Value
+    done: Value | None
 
     def conflicts(self, other: _Access) -> bool:
         if not (self.writes or other.writes) or self.end <= other.first or other.end <= self.first:
@@ -67,9 +67,7 @@ class _Walk:
                 if any(access.conflicts(earlier) for earlier in open):
                     ops.append(_barrier(open, access.writes, op))
                     open = []
-                open = [*open, access]
-            elif isinstance(op, tile.Reduce) and op.scratch is not None:
-                open = []                             # its lowering has barriers of its own, the first before anything is written
+                open = [*open, replace(access, writes=False) if isinstance(op, tile.Reduce) else access]
             ops.append(op)
         return Block(block.params, tuple(ops), block.yields), open
 
@@ -96,7 +94,7 @@ class _Walk:
     def _first_conflict(self, body: Block, open: list[_Access]) -> _Access | None:
         """The first access at the head of a trip that conflicts with an open one before a barrier stands between them."""
         for op in body.ops:
-            if isinstance(op, tile.Barrier) or isinstance(op, tile.Reduce) and op.scratch is not None:
+            if isinstance(op, tile.Barrier):
                 return None
             access = self._access(op)
             if access is not None and any(access.conflicts(earlier) for earlier in open):
@@ -108,11 +106,17 @@ class _Walk:
         return None
 
     def _access(self, op: Op) -> _Access | None:
-        if not isinstance(op, (tile.SharedWrite, tile.AsyncCopy, tile.SharedRead)):
-            return None
-        offset, ring = self.places[op.buffer], op.buffer
-        writes = not isinstance(op, tile.SharedRead)
-        return _Access(ring, offset, offset + ring_bytes(ring), ring.type.slots, op.phase, writes, op.results[-1])
+        """What an op does to LDS. A reduction across waves writes its buffer first, and at its end has read it and used what it
+        read; the barrier between the two is its own."""
+        if isinstance(op, tile.Reduce) and op.scratch is not None:
+            return self._access_to(op.scratch, None, True, None)
+        if isinstance(op, (tile.SharedWrite, tile.AsyncCopy, tile.SharedRead)):
+            return self._access_to(op.buffer, op.phase, not isinstance(op, tile.SharedRead), op.results[-1])
+        return None
+
+    def _access_to(self, ring: Value, phase: int | None, writes: bool, done: Value | None) -> _Access:
+        offset = self.places[ring]
+        return _Access(ring, offset, offset + ring_bytes(ring), ring.type.slots, phase, writes, done)
 
 
 def _below(op: Op) -> Iterator[Op]:
@@ -122,5 +126,5 @@ def _below(op: Op) -> Iterator[Op]:
 
 def _barrier(open: list[_Access], writes: bool, before: Op) -> tile.Barrier:
     """Awaits all that is open, since the barrier closes all of it."""
-    awaited = tuple(dict.fromkeys(a.done for a in open))
+    awaited = tuple(dict.fromkeys(a.done for a in open if a.done is not None))
     return tile.Barrier(awaited, "hand over" if writes else "publish", where=before.where)
