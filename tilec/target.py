@@ -141,6 +141,9 @@ class Target:
     last_level_bytes: int
     cache_line: int
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # records are compared in full, but are looked up often
+
     def has(self, feature: str) -> bool:
         if feature not in _FEATURES:
             raise KeyError(f"unknown feature {feature!r}")

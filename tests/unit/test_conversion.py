@@ -117,7 +117,7 @@ def reduce(layout: Layout, axis: int, tile: np.ndarray) -> tuple[np.ndarray, Lay
     C16, C16T, ROWS, COLUMNS, blocked((1, 4096), (1, 0), 4, 4), blocked((96, 24), (1, 0), 8, 6),
     blocked((8,), (0,), 4, 4), blocked((4, 8, 16), (2, 1, 0), 2, 2), blocked((192, 32), (1, 0), 4, 6),
     operand(M16, "a", (64, 64), (2, 2)),
-    Layout((8,), ((1,), (2,)), ((1,), (4,), (2,)), ((4,),))], ids=str)
+    Layout((8,), ((1,), (2,)), ((1,), (4,), (2,)), ((4,),)), Layout((8,), ((0,), (1,), (1,)), ((2,), (4,)))], ids=str)
 def test_reduction(layout):
     tile = np.random.default_rng(3).integers(-100, 100, layout.shape)
     for axis in range(layout.rank):

@@ -22,7 +22,7 @@ import operator
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -332,7 +332,7 @@ def _offset(index: int, bases: tuple[Coordinates, ...], grid: tuple[Digit, ...],
     return tuple(result)
 
 
-@cache
+@lru_cache(maxsize=512)
 def _enumerate(layout: Layout) -> np.ndarray:
     items, lanes = np.arange(layout.items), np.arange(layout.wave_size)
     result = layout.coordinates(items, lanes[:, None], np.arange(layout.waves)[:, None, None])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from tilec.errors import InternalError
 from tilec.ir.layout import Layout, Span
@@ -86,7 +86,7 @@ def solve(accesses: Sequence[Access], shape: Sequence[int], element_bits: int, t
     return _solve(tuple(accesses), tuple(shape), element_bits, target, tuple(order))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _solve(accesses: tuple[Access, ...], shape: tuple[int, ...], element_bits: int, target: Target,
            order: tuple[int, ...]) -> Solution:
     best: Solution | None = None
