@@ -1,44 +1,35 @@
-"""`@tc.kernel`: signature, binding of arguments, tracing, compiling, launching.
+"""`@tc.kernel`: tracing, compiling and launching on demand, each result kept for as long as it holds.
 
-A parameter is a Tensor, a Const (known when compiled) or a run-time scalar, by its annotation. What specialises an
-object is gathered in one record, `Specialisation`; everything else about the arguments is only seen at launch.
+What specialises an object is gathered in one record, `Specialisation`; everything else about the arguments is only seen
+at launch. Results are kept by specialisation and by the fingerprint of the function; objects also on disk (`cache`).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from tilec import config, dtypes
-from tilec.dtypes import DType
+from tilec import config
+from tilec.compile import Compiled, compile
 from tilec.errors import TilecError
-from tilec.frontend import schedules
-from tilec.frontend.tensors import Tensor
-from tilec.frontend.trace import definition, parameter, trace
-from tilec.frontend.values import python_number
+from tilec.frontend import cache, schedules
+from tilec.frontend.fingerprint import distinct, fingerprint
+from tilec.frontend.signature import Binding, Const, Signature
+from tilec.frontend.trace import definition, trace
 from tilec.ir.core import Program, ScalarType, TensorType
 from tilec.ir.schedule import NAMED, GridOrder, Schedule, parse_schedule
-from tilec.runtime import tensors
-from tilec.runtime.tensors import TensorView
+from tilec.runtime import emulated, hip
+from tilec.runtime.arguments import Executable
+
+if TYPE_CHECKING:
+    from tilec.emulator.findings import Finding
+
+__all__ = ["Const", "CompiledKernel", "Kernel", "kernel"]
 
 DEFAULT_WAVES = 4
 MAX_WAVES = 16  # 1024 threads
-RESERVED = ("arch", "schedule", "waves", "on", "check", "seed", "landing", "verify")
-
-
-class Const:
-    """Annotation of a kernel argument that is known when the kernel is compiled: `BM: tc.Const = 128`."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """`kind` is 'tensor', 'const' or 'scalar' (then with its element type)."""
-
-    name: str
-    kind: str
-    dtype: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -52,28 +43,20 @@ class Specialisation:
     waves: int
 
 
-@dataclass(frozen=True)
-class Binding:
-    """The arguments of one call: run-time values by name, and Consts."""
-
-    values: Mapping[str, TensorView | bool | int | float]
-    types: Mapping[str, TensorType | ScalarType]
-    consts: Mapping[str, Any]
-
-
 class Kernel:
     """A kernel function. Called with tensors it launches where they live: on a GPU, or for CPU memory on the
     emulator."""
 
     def __init__(self, function: Callable[..., Any], waves: int = DEFAULT_WAVES):
         self.function, self.name, self.waves = function, function.__name__, _checked_waves(waves, function)
-        self.parameters = _parameters(function)
-        self.signature = inspect.signature(function)
+        self.signature = Signature.of(function)
         self.schedules: dict[str, Schedule] = {}
+        self._compiled: dict[Any, CompiledKernel] = {}
+        self._executables: dict[Any, Executable] = {}
         self.__doc__, self.__name__, self.__wrapped__ = function.__doc__, self.name, function
 
     def __repr__(self) -> str:
-        return f"<kernel {self.name}({', '.join(p.name for p in self.parameters)})>"
+        return f"<kernel {self.name}({', '.join(p.name for p in self.signature.parameters)})>"
 
     # -- schedules
 
@@ -103,40 +86,6 @@ class Kernel:
             return self.schedules.get(given) or parse_schedule(given)
         return given
 
-    # -- arguments
-
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], values_needed: bool = True) -> Binding:
-        """The arguments of a call, each checked against its parameter. `values_needed`: run-time scalars must be
-        there."""
-        try:
-            bound = self.signature.bind_partial(*args, **kwargs)
-        except TypeError as error:
-            raise TilecError(
-                f"kernel {self.name}: {error}", limit=f"it takes {', '.join(p.name for p in self.parameters)}"
-            ) from None
-        bound.apply_defaults()
-        given = bound.arguments
-        values: dict[str, Any] = {}
-        types: dict[str, TensorType | ScalarType] = {}
-        consts: dict[str, Any] = {}
-        for p in self.parameters:
-            label = f"kernel {self.name}: argument {p.name!r}"
-            if p.name not in given:
-                if p.kind == "scalar" and not values_needed:
-                    types[p.name] = ScalarType(_element(p))
-                    continue
-                raise TilecError(f"{label} is missing", limit=f"it takes {', '.join(q.name for q in self.parameters)}")
-            item = given[p.name]
-            if p.kind == "tensor":
-                values[p.name] = tensors.view(item, label)
-                types[p.name] = values[p.name].type
-            elif p.kind == "scalar":
-                values[p.name] = _scalar_argument(item, _element(p), label)
-                types[p.name] = ScalarType(_element(p))
-            else:
-                consts[p.name] = _const_argument(item, label)
-        return Binding(values, types, consts)
-
     def specialise(self, binding: Binding, arch: str | None, schedule: Schedule | str | None) -> Specialisation:
         plan = self._schedule(schedule)
         return Specialisation(
@@ -153,10 +102,136 @@ class Kernel:
         self, *args: Any, arch: str | None = None, schedule: Schedule | str | None = None, **kwargs: Any
     ) -> Program:
         """The traced program for these arguments (tensors, or `tc.spec(...)` in their place)."""
-        return self._trace(self.specialise(self.bind(args, kwargs, values_needed=False), arch, schedule))
+        return self._trace(self.specialise(self.signature.bind(args, kwargs, values_needed=False), arch, schedule))
 
-    def _trace(self, spec: Specialisation) -> Program:
-        return trace(self.function, dict(spec.types), dict(spec.consts), spec.arch, spec.waves)
+    def compile(
+        self,
+        *args: Any,
+        arch: str | None = None,
+        schedule: Schedule | str | None = None,
+        verify: bool | None = None,
+        **kwargs: Any,
+    ) -> CompiledKernel:
+        """The kernel compiled for these arguments, with all its stages. Run-time scalars may be left out."""
+        special = self.specialise(self.signature.bind(args, kwargs, values_needed=False), arch, schedule)
+        return self._compile(special, config.current().verify if verify is None else verify)
+
+    def run(
+        self,
+        *args: Any,
+        on: str = "emulator",
+        check: str = "all",
+        seed: int = 0,
+        landing: str = "late",
+        arch: str | None = None,
+        schedule: Schedule | str | None = None,
+        **kwargs: Any,
+    ) -> tuple[Finding, ...]:
+        """Compiles and runs once; on the emulator, what its checks found is returned. See `CompiledKernel.run`."""
+        binding = self.signature.bind(args, kwargs)
+        executable = self._executable(self.specialise(binding, arch or _architecture(binding), schedule))
+        return _run(executable, binding, on, check, seed, landing)
+
+    def __call__(self, *args: Any, schedule: Schedule | str | None = None, **kwargs: Any) -> None:
+        """Launches where the tensors live. On the emulator all checks are on, and what they find is an error."""
+        binding = self.signature.bind(args, kwargs)
+        executable = self._executable(self.specialise(binding, _architecture(binding), schedule))
+        on = "gpu" if binding.device.kind == "gpu" else "emulator"
+        findings = _run(executable, binding, on, "all", 0, "late")
+        if findings:
+            raise TilecError(
+                f"kernel {self.name}: the emulator's checks found {len(findings)} faults",
+                limit="\n".join(map(str, findings)),
+            )
+
+    # -- specialised and compiled
+
+    def _key(self, special: Specialisation) -> Any:
+        return fingerprint(self.function), special, distinct(special.consts)
+
+    def _trace(self, special: Specialisation) -> Program:
+        return trace(self.function, dict(special.types), dict(special.consts), special.arch, special.waves)
+
+    def _compile(self, special: Specialisation, verify: bool, traced: Program | None = None) -> CompiledKernel:
+        key = self._key(special), verify
+        if key not in self._compiled:
+            compiled = compile(traced or self._trace(special), special.arch, special.schedule, verify)
+            self._compiled[key] = CompiledKernel(**vars(compiled), kernel=self, specialisation=special)
+        return self._compiled[key]
+
+    def _executable(self, special: Specialisation) -> Executable:
+        """What a launch needs: from this process, from disk, or compiled now."""
+        key = self._key(special)
+        if key not in self._executables:
+            program = self._trace(special)
+            name = cache.key(program, special.arch, special.schedule)
+            found = _stored(program, cache.load(name), special.arch)
+            if found is None:
+                found = Executable(
+                    program, self._compile(special, config.current().verify, program).object, special.arch
+                )
+                cache.store(name, found.object)
+            self._executables[key] = found
+        return self._executables[key]
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledKernel(Compiled):
+    """A kernel compiled for one specialisation: a `Compiled` that knows its kernel, and so can run."""
+
+    kernel: Kernel = field(kw_only=True, repr=False)
+    specialisation: Specialisation = field(kw_only=True)
+
+    @cached_property
+    def executable(self) -> Executable:
+        return Executable(self.traced, self.object, self.arch)
+
+    def run(
+        self, *args: Any, on: str = "emulator", check: str = "all", seed: int = 0, landing: str = "late", **kwargs: Any
+    ) -> tuple[Finding, ...]:
+        """Runs this very object on these arguments.
+
+        `on`: 'emulator' (CPU tensors) or 'gpu'. For the emulator, `check` is 'all', 'none' or names of checks; `seed`
+        orders the waves, `landing` says when loads land ('late', 'early', 'random'); what the checks found is returned.
+        """
+        binding = self.kernel.signature.bind(args, kwargs, fixed=dict(self.specialisation.consts))
+        return _run(self.executable, binding, on, check, seed, landing)
+
+
+def _run(executable: Executable, binding: Binding, on: str, check: str, seed: int, landing: str) -> tuple[Finding, ...]:
+    device = binding.device
+    if on == "emulator":
+        if device.kind != "cpu":
+            raise TilecError(
+                "the emulator runs on CPU memory",
+                limit=f"the tensors live on {device}",
+                fix="move them to the CPU, or run on='gpu'",
+            )
+        return emulated.run(executable, binding.values, checks=check, seed=seed, landing=landing).findings
+    if on == "gpu":
+        if device.kind != "gpu":
+            raise TilecError(
+                "a GPU can't reach tensors in CPU memory", fix="move them to the GPU, or run on='emulator'"
+            )
+        hip.launch(executable, binding.values, device)
+        return ()
+    raise TilecError(f"on={on!r}", limit="a kernel runs on 'emulator' or 'gpu'")
+
+
+def _architecture(binding: Binding) -> str:
+    """That of the device where the tensors live; for the emulator the configured one."""
+    return hip.architecture(binding.device) if binding.device.kind == "gpu" else config.current().arch
+
+
+def _stored(program: Program, content: bytes | None, arch: str) -> Executable | None:
+    """An object from disk, if it is whole and fits the program."""
+    if content is None:
+        return None
+    try:
+        found = Executable(program, content, arch)
+        return found if found.code else None
+    except TilecError:
+        return None
 
 
 def kernel(function: Callable[..., Any] | None = None, *, waves: int = DEFAULT_WAVES) -> Any:
@@ -167,68 +242,6 @@ def kernel(function: Callable[..., Any] | None = None, *, waves: int = DEFAULT_W
     return Kernel(function, waves)
 
 
-# -- the signature -----------------------------------------------------------------------------------------------------
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except NameError as error:
-        raise TilecError(
-            f"kernel {function.__name__}: {error} in its annotations", where=definition(function)
-        ) from None
-    found = []
-    for p in signature.parameters.values():
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            raise TilecError(
-                f"kernel {function.__name__} takes *{p.name}", where=definition(function), fix="name each argument"
-            )
-        if p.name in RESERVED:
-            raise TilecError(
-                f"a kernel argument named {p.name!r}",
-                where=parameter(function, p.name),
-                limit=f"{', '.join(RESERVED)} are options of the launch",
-                fix="choose another name",
-            )
-        found.append(_parameter(function, p.name, p.annotation))
-    return tuple(found)
-
-
-def _parameter(function: Callable[..., Any], name: str, annotation: Any) -> Parameter:
-    if annotation is Tensor:
-        return Parameter(name, "tensor")
-    if annotation is Const:
-        return Parameter(name, "const")
-    if annotation is inspect.Parameter.empty:
-        raise TilecError(
-            f"argument {name!r} has no annotation",
-            where=parameter(function, name),
-            fix="annotate it: tc.Tensor, tc.Const, or tc.i32, tc.f32, ... for a run-time scalar",
-        )
-    try:
-        element = dtypes.dtype(annotation)
-    except TilecError:
-        raise TilecError(
-            f"argument {name!r} is annotated {annotation!r}",
-            where=parameter(function, name),
-            limit="arguments are tc.Tensor, tc.Const or run-time scalars",
-            fix="tc.i32, tc.f32, ..., int, float or bool for a scalar",
-        ) from None
-    if element.bits not in (32, 64) and element.kind != "bool":
-        raise TilecError(
-            f"a run-time scalar argument of {element}",
-            where=parameter(function, name),
-            limit="scalar arguments are bool or have 32 or 64 bits",
-            fix=f"pass it as {'tc.f32' if element.is_float else 'tc.i32'} and cast it",
-        )
-    return Parameter(name, "scalar", element)
-
-
-def _element(p: Parameter) -> DType:
-    assert p.dtype is not None
-    return p.dtype
-
-
 def _checked_waves(waves: int, function: Callable[..., Any]) -> int:
     if not isinstance(waves, int) or not 1 <= waves <= MAX_WAVES:
         raise TilecError(
@@ -237,28 +250,3 @@ def _checked_waves(waves: int, function: Callable[..., Any]) -> int:
             limit=f"a workgroup has 1 to {MAX_WAVES} waves",
         )
     return waves
-
-
-def _scalar_argument(item: Any, element: DType, label: str) -> bool | int | float:
-    number = python_number(item)
-    if number is None or (element.is_integer and not isinstance(number, int)):
-        raise TilecError(f"{label} is {item!r}", limit=f"it is a run-time scalar of {element}")
-    low, high = element.limits
-    if not element.is_float and not low <= number <= high:
-        raise TilecError(f"{label} is {number}", limit=f"{element} holds {low} to {high}")
-    return bool(number) if element.kind == "bool" else float(number) if element.is_float else int(number)
-
-
-def _const_argument(item: Any, label: str) -> Any:
-    if tensors.is_tensor(item):
-        raise TilecError(f"{label} is a tensor, but the parameter is a tc.Const")
-    try:
-        hash(item)
-    except TypeError:
-        raise TilecError(
-            f"{label} is a {type(item).__name__}, which can't be hashed",
-            limit="Const arguments tell objects apart",
-            fix="pass a tuple instead of a list",
-        ) from None
-    number = python_number(item)
-    return item if number is None else number

@@ -102,7 +102,7 @@ def scalar(value: Any, dtype: Any = None) -> Scalar:
     item = operand_of(value, "scalar")
     if isinstance(item, Tile):
         raise TilecError("scalar takes one number, not a tile", fix="x.sum(), x.max() and x.min() give scalars")
-    if isinstance(item, Scalar):
+    if isinstance(item, Number):
         return item.to(dtype) if dtype is not None else +item
     element = dtypes.dtype(dtype) if dtype is not None else dtypes.default_of(item)
     tracer = current()

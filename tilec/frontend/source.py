@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from tilec.errors import Location
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 Span = tuple[int, int, int, int]  # line, column, end line, end column; lines from 1, columns in UTF-8 bytes from 0
 
@@ -27,7 +28,7 @@ Span = tuple[int, int, int, int]  # line, column, end line, end column; lines fr
 
 
 def is_user_code(code: CodeType) -> bool:
-    return not code.co_filename.startswith(_PACKAGE)
+    return not code.co_filename.startswith(PACKAGE)
 
 
 def user_frame() -> FrameType:
@@ -141,9 +142,9 @@ class Source:
         return None
 
 
-def node_span(node: ast.AST) -> Span:
-    line, column = node.lineno, node.col_offset
-    return line, column, getattr(node, "end_lineno", None) or line, getattr(node, "end_col_offset", None) or column + 1
+def node_span(node: Any) -> Span:
+    """The span of an expression, statement or parameter."""
+    return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset + 1
 
 
 @lru_cache(maxsize=32)

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilec.errors import Location, TilecError
+from tilec.errors import InternalError, Location, TilecError
 from tilec.frontend import source
 from tilec.frontend.tensors import I32, Tensor
 from tilec.frontend.tracer import MAX_RANK, Tracer, activate
@@ -100,14 +100,10 @@ def _placeholder(tracer: Tracer, value: Value, function: Callable[..., Any]) -> 
 def _placed(error: TilecError | TypeError | AttributeError) -> Exception:
     """The error with the user's line, where it has none."""
     where, own = source.raised_at(error.__traceback__)
+    if isinstance(error, InternalError) or (isinstance(error, TilecError) and error.where is not None):
+        return error
     if isinstance(error, TilecError):
-        if error.where is not None:
-            return error
-        return (
-            type(error)(error.what, where=where, limit=error.limit, fix=error.fix)
-            if type(error) is TilecError
-            else error
-        )
+        return TilecError(error.what, where=where, limit=error.limit, fix=error.fix)
     if not own:
         return error
     return TilecError(str(error).partition(". Did you mean")[0], where=where)  # newer Pythons guess in the message

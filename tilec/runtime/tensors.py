@@ -54,7 +54,7 @@ class TensorView:
         element = self.dtype.numpy()
         if not self.span:
             return np.empty(self.shape, element)
-        memory = (ctypes.c_uint8 * self.span).from_address(self.address)
+        memory = memoryview((ctypes.c_uint8 * self.span).from_address(self.address))
         array = np.ndarray(self.shape, element, memory, 0, self.strides)
         array.flags.writeable = not self.readonly
         return array
