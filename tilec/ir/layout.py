@@ -241,13 +241,11 @@ class Layout:
         """How one instruction of a wave that moves up to `max_bytes` per lane touches a tensor that is contiguous along
         `axis`."""
         vector = min(self.vector_width(axis), max(1, max_bytes * 8 // element_bits))
-        points = np.unique(self.coordinates(0, np.arange(self.wave_size)), axis=1)
-        order = np.lexsort((points[axis], *(points[other] for other in range(self.rank) if other != axis)))
-        points = points[:, order]
-        near = np.diff(points[axis]) == vector
-        for other in range(self.rank):
-            near &= (other == axis) | (np.diff(points[other]) == 0)
-        starts = np.concatenate(([0], np.flatnonzero(~near) + 1, [points.shape[1]]))
+        last = (*_without(tuple(range(self.rank)), axis), axis)
+        points = self.coordinates(0, np.arange(self.wave_size))
+        index = np.unique(ravel([points[other] for other in last], [self.shape[other] for other in last]))
+        near = (np.diff(index) == vector) & (index[1:] % self.shape[axis] != 0)
+        starts = np.concatenate(([0], np.flatnonzero(~near) + 1, [index.size]))
         shortest = int(np.diff(starts).min()) * vector
         return Coalescing(vector, vector * element_bits // 8, shortest * element_bits // 8, len(starts) - 1)
 
