@@ -5,14 +5,8 @@ dtype's). It is linear over GF(2): every bit of an index has a basis, the coordi
 set; a zero basis replicates. Sizes that are no power of two are grids of such maps: above its bits an index has
 mixed-radix digits that *add* a step each.
 
-    Layout(shape, item, lane, wave, item_grid=(), wave_grid=())     str(layout), Layout.parse(text) .rank .items .waves
-    .wave_size .coordinates(item, lane, wave) .enumerate() .item_offset(item) .wave_offset(wave) .additive .fields(part,
-    axis) -> bit fields that turn a lane or wave number into a coordinate .permute(axes) .project(axis) .expand(axis)
-    .narrow(shape) .reshape(shape) .replication() .vector_width(axis) .coalescing(axis, element_bits) .covers()
-    blocked(shape, order, vector, waves, wave_size=64, ...)          coalesced access, any shape conversion.py:
-    conversion(src, dst), matching_items(full, part), reduction(layout, axis) fragments.py: fragment(mfma, role),
-    operand(mfma, role, tile_shape, wave_grid, ...) shared_layout.py: SharedLayout, extra_cycles, access planning;
-    passes/swizzle.py: solve
+Built by blocked.py (coalesced access) and fragments.py (matrix operands); moved by conversion.py; met with LDS by
+lds_access.py.
 """
 
 from __future__ import annotations
@@ -243,7 +237,8 @@ class Layout:
         vector = min(self.vector_width(axis), max(1, max_bytes * 8 // element_bits))
         last = (*_without(tuple(range(self.rank)), axis), axis)
         points = self.coordinates(0, np.arange(self.wave_size))
-        index = np.unique(ravel([points[other] for other in last], [self.shape[other] for other in last]))
+        index = ravel([points[other] for other in last], [self.shape[other] for other in last])
+        index = np.array(sorted(set(index.tolist())))
         near = (np.diff(index) == vector) & (index[1:] % self.shape[axis] != 0)
         starts = np.concatenate(([0], np.flatnonzero(~near) + 1, [index.size]))
         shortest = int(np.diff(starts).min()) * vector
