@@ -73,6 +73,13 @@ class Float:
         largest = (self.infinity - self.bits(1)).view(self.dtype)
         return np.where(overflow, np.copysign(largest, result), result)
 
+    def finished(self, mode: Mode, result: Array, sources: tuple[Array, ...]) -> Array:
+        """A rounded result with its NaNs, FP16_OVFL and the flushing of denormals."""
+        result = self.with_nans(result, sources)
+        if self is F16 and mode.fp16_ovfl:
+            result = self.largest_for(result, sources)
+        return result if self.denormals(mode) & 2 else self.flush(result)
+
 
 F16 = Float("f16", np.float16, np.uint16, np.int16, 10, 5)
 F32 = Float("f32", np.float32, np.uint32, np.int32, 23, 8)
@@ -93,11 +100,22 @@ def narrow(x: Array, to: Float, rounding: int) -> Array:
     return np.where(np.abs(back) > np.abs(x), np.nextafter(nearest, to.dtype(0)), nearest)
 
 
+def _scale64_scalar(x: float, n: int, rounding: int) -> float:
+    if x == 0 or not math.isfinite(x):
+        return x
+    return round_fraction(Fraction(x) * Fraction(2) ** int(n), rounding)
+
+
+_scale64_elementwise = np.frompyfunc(_scale64_scalar, 3, 1)
+
+
 def scaled(form: Float, x: Array, n: Array | int, rounding: int = NEAREST) -> Array:
     """x * 2**n rounded once; n beyond the format's range acts like its end."""
     n = np.clip(n, -4200, 4200).astype(np.int32) if isinstance(n, np.ndarray) else n
     if form is F64:
-        return np.ldexp(x, n)
+        if rounding == NEAREST:
+            return np.ldexp(x, n)
+        return _scale64_elementwise(*np.broadcast_arrays(x, n), rounding).astype(np.float64)
     limited = np.clip(n, -600, 600)  # keeps float64 exact: a tiny result is still far below half the smallest denormal
     return narrow(np.ldexp(x.astype(np.float64), limited), form, rounding)
 
@@ -134,9 +152,10 @@ def round_fraction(value: Fraction, rounding: int) -> float:
 
 
 def _fma64_scalar(a: float, b: float, c: float, rounding: int) -> float:
-    plain = a * b + c
-    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-        return plain if not math.isfinite(c) or math.isnan(a * b) or math.isinf(a) or math.isinf(b) else c
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a * b + c
+    if not math.isfinite(c):
+        return c  # however large the product is
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact:
         return round_fraction(exact, rounding)
@@ -253,10 +272,7 @@ def rounded(form: Float, nearest: Operation, odd: Operation, directed64: Operati
             result = directed64(*sources, rounding)
         else:
             result = narrow(odd(rounding, *(x.astype(np.float64) for x in sources)), form, rounding)
-        result = form.with_nans(result, sources)
-        if form is F16 and mode.fp16_ovfl:
-            result = form.largest_for(result, sources)
-        return result if denormals & 2 else form.flush(result)
+        return form.finished(mode, result, sources)
 
     return function
 

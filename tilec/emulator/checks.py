@@ -18,7 +18,6 @@ import numpy as np
 from tilec.emulator import shadow
 from tilec.emulator.access import Access, Part, transpose
 from tilec.emulator.findings import Finding, Report
-from tilec.emulator.hazards import Hazards
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.memory import Memory, Space
 from tilec.emulator.memory_rows import MEMORY
@@ -45,7 +44,7 @@ class Checker:
         self.program, self.names = program, names
         self.report = Report(program.code)
         self.bounds, self.waits, self.definedness = "bounds" in names, "waits" in names, "definedness" in names
-        self.hazards = Hazards(program.code.arch) if "hazards" in names else None
+        self.hazards = program.decoded.hazards if "hazards" in names else None
         self.global_races = GlobalRaces(self._found, _narrowest(program)) if "global_races" in names else None
         self.lds_races: LdsRaces | None = None
         self._paths: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from tilec.emulator import lane_ops, memory_ops, scalar_ops, vector_ops
 from tilec.emulator.elf import CodeObject, Kernel
+from tilec.emulator.hazards import Hazards
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.matrix import MATRIX
 from tilec.emulator.memory_rows import MEMORY
@@ -52,27 +54,40 @@ def _unbound(batch: Batch) -> None:
     raise AssertionError("instruction without a function")
 
 
+class Decoded:
+    """What every run of a kernel shares: bound instructions by address, branch targets, and pairs judged for wait states."""
+
+    def __init__(self, code: CodeObject, kernel: Kernel):
+        self.binder = Binder(kernel)
+        self.hazards = Hazards(code.arch)
+        self.position = {instruction.address: i for i, instruction in enumerate(code.instructions)}
+        self.instructions: dict[int, Instruction] = {}
+        targets = set()
+        for address, size, text in code.instructions:
+            if text.startswith(("s_branch", "s_cbranch", "s_call")):
+                offset = int(text.split()[-1].rsplit(",")[-1], 0) & 0xFFFF
+                targets.add(address + size + 4 * (offset - (offset >> 15 << 16)))
+        self.leaders = frozenset(targets)
+
+
+_DECODED: WeakKeyDictionary[CodeObject, dict[str, Decoded]] = WeakKeyDictionary()
+
+
 class Program:
     """The blocks of one kernel, bound to its register allocation. `without`: addresses of instructions to leave out."""
 
     def __init__(self, code: CodeObject, kernel: Kernel, without: Collection[int] = ()):
         self.code, self.kernel, self.without = code, kernel, frozenset(without)
-        self.binder = Binder(kernel)
-        self._position = {instruction.address: i for i, instruction in enumerate(code.instructions)}
-        self._leaders = self._branch_targets()
+        kernels = _DECODED.setdefault(code, {})
+        if kernel.name not in kernels:
+            kernels[kernel.name] = Decoded(code, kernel)
+        self.decoded = kernels[kernel.name]
+        self.binder = self.decoded.binder
+        self._position, self._instructions = self.decoded.position, self.decoded.instructions
         self._blocks: dict[int, Block] = {}
-        self._instructions: dict[int, Instruction] = {}
         missing = sorted(self.without - self._position.keys())
         if missing:
             raise TilecError(f"no instruction starts at {', '.join(map(hex, missing))}", fix="give addresses as `tilec disasm` prints them")
-
-    def _branch_targets(self) -> frozenset[int]:
-        targets = set()
-        for address, size, text in self.code.instructions:
-            if text.startswith(("s_branch", "s_cbranch", "s_call")):
-                offset = int(text.split()[-1].rsplit(",")[-1], 0) & 0xFFFF
-                targets.add(address + size + 4 * (offset - (offset >> 15 << 16)))
-        return frozenset(targets)
 
     def block(self, address: int) -> Block:
         """The block that starts at the address. Raises TilecError where no instruction does."""
@@ -94,7 +109,7 @@ class Program:
                 if instruction.ends_block:
                     return Block(start, raw.address + raw.size, tuple(body), True)
             address += raw.size
-            if address in self._leaders or len(body) >= 4096:
+            if address in self.decoded.leaders or len(body) >= 4096:
                 return Block(start, address, tuple(body), False)
 
     def instruction(self, address: int) -> Instruction:

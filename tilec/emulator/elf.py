@@ -126,7 +126,7 @@ class Kernel:
         return self.descriptor.kernarg_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CodeObject:
     """A loaded code object. `instructions` covers all of `.text`, in address order."""
 

@@ -86,9 +86,13 @@ class Traits:
         elif name == "s_sendmsg":
             kinds.add("dma")
         self.kinds = frozenset(kinds)
-        self.reads = instruction.reads
-        self.writes = instruction.writes
-        self.data = instruction.data
+        self.reads, self.writes, self.data = instruction.reads, instruction.writes, instruction.data
+        self.vector_reads = frozenset(i for i in self.reads if i < SGPR)
+        self.scalar_reads = frozenset(i for i in self.reads if i >= SGPR and i not in (EXEC, EXEC + 1))
+        self.vector_touches = frozenset(i for i in instruction.touches if i < SGPR)
+        rules = [rule for rule in RULES if rule.producer in kinds]
+        self.rules = tuple(rules)
+        self.reach = max((rule.states(arch, self.passes) for rule in rules), default=0)
 
     def _scalar_offset(self) -> bool:
         """A buffer store whose soffset is an SGPR: exempt from the store-data hazard."""
@@ -109,29 +113,21 @@ class Traits:
 Link = Callable[[Traits, Traits], bool]
 
 
-def _vectors(ids: frozenset[int]) -> frozenset[int]:
-    return frozenset(i for i in ids if i < SGPR)
-
-
-def _scalars(ids: frozenset[int]) -> frozenset[int]:
-    return frozenset(i for i in ids if i >= SGPR and i not in (EXEC, EXEC + 1))
-
-
 def _always(p: Traits, i: Traits) -> bool:
     return True
 
 
 def _raw_vector(p: Traits, i: Traits) -> bool:
-    return not p.writes.isdisjoint(_vectors(i.reads))
+    return not p.writes.isdisjoint(i.vector_reads)
 
 
 def _raw_scalar(p: Traits, i: Traits) -> bool:
-    return not p.writes.isdisjoint(_scalars(i.reads))
+    return not p.writes.isdisjoint(i.scalar_reads)
 
 
 def _touch(p: Traits, i: Traits) -> bool:
     """Reads or writes what the producer wrote, in vector registers."""
-    return not _vectors(p.writes).isdisjoint(i.reads | i.writes)
+    return not p.writes.isdisjoint(i.vector_touches)
 
 
 def _operand_ab(p: Traits, i: Traits) -> bool:
@@ -159,7 +155,7 @@ def _c_war(p: Traits, i: Traits) -> bool:
 
 
 def _data_war(p: Traits, i: Traits) -> bool:
-    return not i.writes.isdisjoint(_vectors(p.data))
+    return not i.writes.isdisjoint(p.data)
 
 
 def _lane_select(p: Traits, i: Traits) -> bool:
@@ -307,8 +303,8 @@ class Hazards:
         if found is None:
             p, i = self.traits(producer), self.traits(consumer)
             bound = []
-            for rule in RULES:
-                if rule.producer in p.kinds and rule.consumer in i.kinds and rule.link(p, i):
+            for rule in p.rules:
+                if rule.consumer in i.kinds and rule.link(p, i):
                     states = rule.states(self.arch, p.passes)
                     if states:
                         bound.append((rule, states))
@@ -318,16 +314,17 @@ class Hazards:
     def walk(self, history: tuple[Instruction, ...], body: tuple[Instruction, ...]) -> tuple[list[Violation], tuple[Instruction, ...]]:
         """Violations in `body` when it runs after `history`, and the history after it."""
         path = [*history, *body]
+        reach = [self.traits(instruction).reach for instruction in path]
         violations = []
         for place in range(len(history), len(path)):
-            between = 0
-            for earlier in range(place - 1, -1, -1):
-                for rule, needed in self.needs(path[earlier], path[place]):
-                    if between < needed:
-                        violations.append(Violation(rule, path[earlier], path[place], between, needed))
+            between, earlier = 0, place - 1
+            while earlier >= 0 and between < WINDOW:
+                if reach[earlier] > between:
+                    for rule, needed in self.needs(path[earlier], path[place]):
+                        if between < needed:
+                            violations.append(Violation(rule, path[earlier], path[place], between, needed))
                 between += path[earlier].states
-                if between >= WINDOW:
-                    break
+                earlier -= 1
         kept, states = len(path), 0
         while kept and states < WINDOW:
             kept -= 1

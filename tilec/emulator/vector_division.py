@@ -90,6 +90,8 @@ def _division_fma(form: Float) -> Callable[..., Array]:
         if not mask.any():
             return result
         a, b, c = (np.broadcast_to(x, result.shape)[mask] for x in (a, b, c))
+        if not form.denormals(mode) & 1:
+            a, b, c = form.flush(a), form.flush(b), form.flush(c)
         shift = np.where(np.abs(c) >= 2, step, -step)
         rounding = form.rounding(mode)
         if form is F64:
@@ -97,8 +99,7 @@ def _division_fma(form: Float) -> Callable[..., Array]:
         else:
             odd = sum_to_odd(a.astype(np.float64) * b, c.astype(np.float64))
             few = narrow(np.ldexp(odd, shift), form, rounding)
-        few = form.with_nans(few, (a, b, c))
-        result[mask] = few if form.denormals(mode) & 2 else form.flush(few)
+        result[mask] = form.finished(mode, few, (a, b, c))
         return result
 
     return function

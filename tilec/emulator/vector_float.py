@@ -91,11 +91,9 @@ def _unary(form: Float, formula: Callable[[Array], Array]) -> Callable[..., Arra
     """A function of one float that needs no rounding direction: flushed by mode, NaN quieted."""
 
     def function(mode: Mode, x: Array) -> Array:
-        denormals = form.denormals(mode)
-        if not denormals & 1:
+        if not form.denormals(mode) & 1:
             x = form.flush(x)
-        result = form.with_nans(formula(x), (x,))
-        return result if denormals & 2 else form.flush(result)
+        return form.finished(mode, formula(x), (x,))
 
     return function
 
@@ -124,12 +122,9 @@ def _load_exponent(form: Float) -> Callable[..., Array]:
     """x * 2**n with one rounding."""
 
     def function(mode: Mode, x: Array, n: Array) -> Array:
-        denormals, rounding = form.denormals(mode), form.rounding(mode)
-        if not denormals & 1:
+        if not form.denormals(mode) & 1:
             x = form.flush(x)
-        result = scaled(form, x, n, rounding)
-        result = form.with_nans(result, (x,))
-        return result if denormals & 2 else form.flush(result)
+        return form.finished(mode, scaled(form, x, n, form.rounding(mode)), (x,))
 
     return function
 

@@ -8,6 +8,7 @@ it), the f16 ones follow the mode. Invalid arguments give the negative quiet NaN
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -34,6 +35,8 @@ def _transcendental(form: Float, formula: Callable[[Array], Array]) -> Callable[
         if nan.any():
             bits = np.where(np.isnan(x), x.view(form.bits) | form.quiet_bit, invalid)
             result = np.where(nan, bits, result.view(form.bits)).view(form.dtype)
+        if form is F16 and mode.fp16_ovfl:
+            result = np.where(x == 0, result, form.largest_for(result, (x,)))  # a pole is no overflow
         return form.flush(result) if form is F32 or not form.denormals(mode) & 2 else result
 
     return function
@@ -105,8 +108,8 @@ def _legacy_multiply(mode: Mode, a: Array, b: Array) -> Array:
 
 
 def _unfused(mode: Mode, a: Array, b: Array, c: Array) -> Array:
-    """v_mad_f16: product and sum rounded separately, denormals flushed (no denormal support, LLVM's VOP2/VOP3 notes)."""
-    flat = Mode(mode.round32, mode.round64, mode.denorm32, 0, ieee=mode.ieee, architecture=mode.architecture)
+    """v_mad_f16: product and sum rounded separately, denormals flushed (it has no denormal support)."""
+    flat = replace(mode, denorm64=0)
     return ADD[F16](flat, MULTIPLY[F16](flat, a, b), c)
 
 
