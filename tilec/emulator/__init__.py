@@ -15,7 +15,7 @@ from tilec.emulator.findings import Finding
 from tilec.emulator.grid import RunResult, Statistics, run
 from tilec.emulator.launch import argument_segment
 from tilec.emulator.memory import Memory
-from tilec.emulator.trace import Sink, Trace
+from tilec.emulator.trace import Event, EventSink, Sink, Summary, Trace
 
-__all__ = ["CHECKS", "Argument", "CodeObject", "Finding", "Kernel", "Memory", "RunResult", "Sink", "Statistics", "Trace", "argument_segment",
-           "load_object", "run"]
+__all__ = ["CHECKS", "Argument", "CodeObject", "Event", "EventSink", "Finding", "Kernel", "Memory", "RunResult", "Sink", "Statistics", "Summary",
+           "Trace", "argument_segment", "load_object", "run"]

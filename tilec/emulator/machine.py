@@ -49,6 +49,7 @@ class Machine:
         self.awaited = np.zeros(count, np.int64)                                # per wave: the generation that lets it go on
         self.checker: Checker | None = None
         self.permuted: dict[int, Array] | None = None                           # undefined bits on the way into a permute
+        self.last_issued: Access | None = None                                  # for event sinks
         self.ticks = 0
 
     # ---- places
@@ -116,6 +117,7 @@ class Machine:
     # ---- operations in flight
     def issue(self, batch: Batch, access: Access) -> None:
         """Put an access in flight; a full counter first completes its oldest."""
+        self.last_issued = access
         if self.checker is not None:
             self.checker.issued(batch, access)
         for counter in access.instruction.counters:
