@@ -10,7 +10,7 @@ from tilec.errors import InternalError
 from tilec.ir.blocked import blocked
 from tilec.ir.fragments import operand
 from tilec.ir.layout import Layout
-from tilec.ir.lds_access import copy_layout, extra_cycles, lds_access, transposed_access
+from tilec.ir.lds_access import copy_layout, extra_cycles, lds_access, read_access, transposed_access
 from tilec.ir.shared_layout import SharedLayout
 from tilec.target import TARGETS, target
 
@@ -192,6 +192,19 @@ def test_widest_instruction():
     assert lds_access(register, granules, GFX950, False).instruction.mnemonic == "ds_read_b64"
     padded = SharedLayout((32, 64), 16, (1, 0), 2, 0, (), 128, 4)  # rows 132 bytes apart
     assert lds_access(register, padded, GFX950, False).instruction.mnemonic == "ds_read_b32"
+
+
+def test_granules():
+    """A granule is what the widest access moves; without one given it is 16 bytes, or all of a smaller block."""
+    register = operand(M16, "a", (32, 64), (2, 1))
+    for granule, mnemonic in ((0, "ds_read_b128"), (8, "ds_read_b128"), (4, "ds_read_b64"), (1, "ds_read_u16")):
+        shared = SharedLayout((32, 64), 16, (1, 0), granule)
+        assert lds_access(register, shared, GFX950, False).instruction.mnemonic == mnemonic
+        assert read_access(register, shared, GFX942) == lds_access(register, shared, GFX942, False)
+    assert SharedLayout((32, 64), 6, (1, 0)).granule_bytes == 24 and SharedLayout((3, 2), 32, (1, 0)).granule_bytes == 8
+    columns, shared = operand(M16, "b", (64, 64), (1, 2)), SharedLayout((64, 64), 16, (1, 0))
+    assert read_access(columns, shared, GFX950).instruction.mnemonic == "ds_read_b64_tr_b16"
+    assert read_access(columns, shared, GFX942).instruction.mnemonic == "ds_read_u16"
 
 
 def test_fp6_takes_three_reads_per_granule():

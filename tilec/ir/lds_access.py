@@ -1,5 +1,4 @@
-"""How a tile moves between registers and LDS: the widest instruction that fits, the address of each lane, the bank
-conflicts.
+"""How a tile moves between registers and LDS: the widest instruction that fits, lanes' addresses, bank conflicts.
 
 An access is an answer to a question about two maps, a register Layout and a SharedLayout. Its addresses are `pad((XOR
 of the lane's and wave's masks ^ xor) * scale) + offset`: code computes one base per distinct `xor` and leaves the rest
@@ -102,8 +101,10 @@ def extra_cycles(instruction: LdsInstruction, addresses: np.ndarray, active: np.
 
 
 def lds_access(register: Layout, shared: SharedLayout, target: Target, writes: bool,
-               widest: int = 16) -> LdsAccess | None:
-    """The access with the widest instruction of at most `widest` bytes; None where the maps don't compose linearly."""
+               widest: int = 0) -> LdsAccess | None:
+    """The access with the widest instruction of at most `widest` bytes (0: a granule, which is what the map's conflicts
+    were counted for); None where the maps don't compose linearly."""
+    widest = widest or shared.granule_bytes
     options = [row for row in target.lds_instructions if row.writes == writes and row.bytes <= widest]
     for instruction in sorted((row for row in options if not row.is_transposed), key=lambda row: -row.bytes):
         items, rest = divmod(8 * instruction.bytes, shared.element_bits)
@@ -113,6 +114,15 @@ def lds_access(register: Layout, shared: SharedLayout, target: Target, writes: b
         if plan is not None:
             return plan
     return None
+
+
+def read_access(register: Layout, shared: SharedLayout, target: Target) -> LdsAccess | None:
+    """The read with the widest instruction, transposing ones included; None where no instruction fits."""
+    plain = lds_access(register, shared, target, writes=False)
+    transposed = transposed_access(register, shared, target)
+    if plain is None or transposed is None:
+        return plain or transposed
+    return transposed if transposed.instruction.bytes > plain.instruction.bytes else plain
 
 
 def transposed_access(register: Layout, shared: SharedLayout, target: Target) -> LdsAccess | None:

@@ -1,5 +1,4 @@
-"""Where each element of a tile lies in LDS: a linear map to granules, an XOR swizzle of the granule index, optional
-padding.
+"""Where each element of a tile lies in LDS: a linear map to granules, an XOR swizzle of their index, perhaps padding.
 
 Elements are numbered along `order` (the fastest axis first); the powers of two of all axes make up a block, odd factors
 count blocks, so that within a block every map is linear over GF(2). A granule is a run of elements that stays
@@ -26,7 +25,7 @@ from tilec.ir.layout import Coordinates
 class SharedLayout:
     """Coordinates in a tile of `shape` -> byte address from the start of a buffer.
 
-    `granule` elements (a power of two) fill the first bytes of each `granule_bytes`; normally they fill it, but 16
+    `granule` elements (a power of two; 0: up to 16 bytes) lie in each `granule_bytes`; normally they fill it, but 16
     elements of fp6 (12 bytes) may lie 16 bytes apart, as gfx950's 12-byte copies leave them. `swizzle[i]` is XORed into
     the granule index where its bit i is set. `pad_bytes` are inserted after every `pad_interval` bytes (a power of two;
     0: none).
@@ -35,13 +34,16 @@ class SharedLayout:
     shape: tuple[int, ...]
     element_bits: int
     order: tuple[int, ...]
-    granule: int = 1
+    granule: int = 0
     granule_bytes: int = 0
     swizzle: tuple[int, ...] = ()
     pad_interval: int = 0
     pad_bytes: int = 0
 
     def __post_init__(self) -> None:
+        if not self.granule:
+            widest = 32 if self.element_bits == 6 else max(1, 128 // self.element_bits)
+            object.__setattr__(self, "granule", min(widest, self.block))
         object.__setattr__(self, "granule_bytes", self.granule_bytes or self.granule * self.element_bits // 8)
         swizzle = self.swizzle
         while swizzle and not swizzle[-1]:

@@ -12,12 +12,12 @@ granules (narrower instructions) and padding are tried where it does not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 
 from tilec.errors import InternalError
 from tilec.ir.layout import Layout, Span
-from tilec.ir.lds_access import LdsAccess, copy_layout, lds_access, transposed_access
+from tilec.ir.lds_access import LdsAccess, copy_layout, lds_access, read_access
 from tilec.ir.shared_layout import SharedLayout
 from tilec.target import LdsInstruction, Target
 
@@ -99,7 +99,7 @@ def _solve(accesses: tuple[Access, ...], shape: tuple[int, ...], element_bits: i
         else:
             swizzle, proven = _search([_demand(plan, access.weight, plain.granule_bytes)
                                        for access, plan in zip(accesses, plans, strict=True) if plan is not None])
-        found = evaluate(accesses, _with(plain, swizzle=swizzle), target, proven)
+        found = evaluate(accesses, replace(plain, swizzle=swizzle), target, proven)
         best = found if best is None or (found and found.cost < best.cost) else best
         if best and not best.extra_cycles:
             return best
@@ -131,8 +131,7 @@ def evaluate(accesses: Sequence[Access], shared: SharedLayout, target: Target, p
 
 
 def _plans(accesses: Sequence[Access], shared: SharedLayout, target: Target) -> tuple[LdsAccess | None, ...] | None:
-    """The instruction and addresses of each access (None for a copy); None if one does not fit the granule. A read
-    takes the transposing instructions where they need fewer cycles."""
+    """The instruction and addresses of each access (None for a copy); None if one does not fit the granule."""
     plans: list[LdsAccess | None] = []
     for access in accesses:
         if access.kind == "copy":
@@ -141,13 +140,11 @@ def _plans(accesses: Sequence[Access], shared: SharedLayout, target: Target) -> 
             plans.append(None)
             continue
         assert access.layout is not None
-        options = [lds_access(access.layout, shared, target, access.kind == "write", shared.granule_bytes)]
-        if access.kind == "read":
-            options.append(transposed_access(access.layout, shared, target))
-        served = [plan for plan in options if plan is not None]
-        if not served:
+        plan = (read_access(access.layout, shared, target) if access.kind == "read"
+                else lds_access(access.layout, shared, target, writes=True))
+        if plan is None:
             return None
-        plans.append(min(served, key=lambda plan: len(plan.parts) * plan.instruction.base_cycles))
+        plans.append(plan)
     return tuple(plans)
 
 
@@ -164,7 +161,7 @@ def _granules(accesses: tuple[Access, ...], shape: tuple[int, ...], element_bits
         if not block or granule <= block:
             yield SharedLayout(shape, element_bits, order, granule, size)
     if block and block * element_bits < 32:
-        yield SharedLayout(shape, element_bits, order, 1)
+        yield SharedLayout(shape, element_bits, order)
 
 
 def _padded(accesses: tuple[Access, ...], shared: SharedLayout) -> Iterator[SharedLayout]:
@@ -178,10 +175,6 @@ def _padded(accesses: tuple[Access, ...], shared: SharedLayout) -> Iterator[Shar
                 if pad % granule_bytes == 0 and interval < shared.bytes:
                     yield SharedLayout(shared.shape, shared.element_bits, shared.order,
                                        8 * granule_bytes // shared.element_bits, granule_bytes, (), interval, pad)
-
-
-def _with(shared: SharedLayout, swizzle: tuple[int, ...]) -> SharedLayout:
-    return SharedLayout(shared.shape, shared.element_bits, shared.order, shared.granule, shared.granule_bytes, swizzle)
 
 
 # ------------------------------------------------------------------------------------------------------- the search
@@ -362,7 +355,7 @@ def _climb(accesses: tuple[Access, ...], plain: SharedLayout, target: Target) ->
             if best is None or not best.extra_cycles:
                 break
             trial = (*masks[:bit], mask, *masks[bit + 1:])
-            found = evaluate(accesses, _with(plain, trial), target)
+            found = evaluate(accesses, replace(plain, swizzle=trial), target)
             if found and found.cost < best.cost:
                 best, masks[bit] = found, mask
     return tuple(masks)
