@@ -4,7 +4,8 @@ A tensor that is not wide spans less than 2 GiB, so every byte offset from its b
 once, with the exact number of bytes; lane offsets are 32-bit VGPRs, the tile's own offset a scalar. Lanes outside the bounds get
 offset 2**31, which the range check turns into a zero (loads) or nothing (stores); it is compared per dword, so that a vector that
 starts inside and ends beyond the tensor reads zeros there (facts: raw buffer addressing).
-A wide tensor takes the general path: a 64-bit address per lane, and EXEC narrowed to the lanes inside.
+Of a wide tensor each tile has a descriptor of its own, its base in 64 bits per workgroup. Where even the offsets within a tile may
+not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed to the lanes inside.
 """
 
 from __future__ import annotations
@@ -113,9 +114,31 @@ def descriptor(context: Lowering, tensor: TensorRef) -> Ref:
         span = b.pure("s_and_b32", plus(context, span, Immediate(3)), 0xFFFFFFFC, kind="s")
     if empty is not None:
         span = b.pure_sequence([("s_cmp_gt_i32", (empty, Immediate(0)), {"dst": None}), ("s_cselect_b32", (span, 0), {})], kind="s")
-    return b.pure_sequence([
-        ("s_mov_b32", (tensor.base[0],), {"dst": 0}), ("s_and_b32", (tensor.base[1], 0xFFFF), {"dst": 1}),
-        ("s_mov_b32", (span,), {"dst": 2}), ("s_mov_b32", (DESCRIPTOR_FORMAT,), {"dst": 3})], kind="s", size=4, name="descriptor")
+    return _records(context, tensor.base, span)
+
+
+def _tile_descriptor(context: Lowering, tensor: TensorRef, origins: tuple[Operand, ...]) -> Ref:
+    """A descriptor whose base is a tile's origin in a wide tensor; it ends with the tensor or just below 2 GiB."""
+    b = context.b
+    start: Ref | None = None
+    left: Ref = b.pair(tensor.element_bytes + (3 if tensor.type.alignment >= 4 else 0), 0)
+    for stride, extent, origin in zip(tensor.strides, tensor.extents, origins):
+        part = product64(context, origin, stride)
+        start = part if start is None else alu.add64(b, start, part)
+        rows = minus(context, minus(context, extent, origin), Immediate(1))
+        left = alu.add64(b, left, product64(context, rows, stride))
+    base = tensor.base if start is None else alu.add64(b, tensor.base, start)
+    size = b.pure_sequence([("s_cmp_lg_u32", (left[1], Immediate(0)), {"dst": None}),
+                            ("s_cselect_b32", (OUTSIDE, left[0]), {})], kind="s")
+    size = b.pure("s_min_u32", size, OUTSIDE, kind="s")
+    return _records(context, base, b.pure("s_and_b32", size, 0xFFFFFFFC, kind="s") if tensor.type.alignment >= 4 else size)
+
+
+def _records(context: Lowering, base: Ref, size: Operand) -> Ref:
+    return context.b.pure_sequence([
+        ("s_mov_b32", (base[0],), {"dst": 0}), ("s_and_b32", (base[1], 0xFFFF), {"dst": 1}),
+        ("s_mov_b32", (size,), {"dst": 2}), ("s_mov_b32", (DESCRIPTOR_FORMAT,), {"dst": 3})],
+        kind="s", size=4, name="descriptor")
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +179,17 @@ class TileAccess:
         for origin, stride in zip(self.origins, self.tensor.strides):
             total = plus(self.context, total, times(self.context, origin, low(stride)))
         return total
+
+    @property
+    def general(self) -> bool:
+        """Whether the tile needs 64-bit addresses per lane."""
+        return not self.tensor.type.offsets_fit(self.layout.shape)
+
+    def window(self) -> tuple[Ref, Operand]:
+        """The buffer descriptor for this tile, and the tile's byte offset from its base (scalar)."""
+        if not self.tensor.type.wide:
+            return descriptor(self.context, self.tensor), self.tile_offset()
+        return _tile_descriptor(self.context, self.tensor, self.origins), Immediate(0)
 
     def item_offset(self, item: int) -> tuple[Operand, int]:
         """What an item adds to its lane's offset: a scalar part and a constant part in bytes."""

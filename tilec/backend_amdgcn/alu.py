@@ -410,6 +410,43 @@ def _unsigned_division64(b: Builder, dtype: DType, x: Operand, y: Operand) -> tu
     return quotient, rest
 
 
+def integer_to_f64(b: Builder, dtype: DType, x: Operand) -> Ref:
+    """A 64-bit integer rounded to f64 (the high part is exact, so there is one rounding)."""
+    if dtype.kind == "uint":
+        return _to_f64(b, x)
+    high = b.value("v_ldexp_f64", b.value("v_cvt_f64_i32", half(x, 1), size=2), 32, size=2)
+    return b.value("v_add_f64", high, b.value("v_cvt_f64_u32", half(x, 0), size=2), size=2)
+
+
+def integer_to_f32(b: Builder, dtype: DType, x: Operand) -> Ref:
+    """A 64-bit integer rounded to f32, once: what f64 could not hold is first folded into one sticky bit far below f32's last."""
+    top = b.value("v_ashrrev_i32", 21, half(x, 1)) if dtype.kind == "int" else b.value("v_lshrrev_b32", 21, half(x, 1))
+    small = b.value("v_cmp_gt_u32", 2, b.value("v_add_u32", 1, top), kind="s", size=2)       # -2**53 <= x < 2**53
+    rest = b.value("v_cmp_ne_u32", 0, b.value("v_and_b32", 0xFFF, half(x, 0)), kind="s", size=2)
+    sticky = b.value("v_cndmask_b32", 0, 0x1000, rest)
+    folded = b.value("v_and_or_b32", half(x, 0), b.vector(Immediate(0xFFFFF000)), sticky)
+    low = b.value("v_cndmask_b32", folded, half(x, 0), small)
+    exact = b.register("v", 2)
+    b.emit("v_mov_b32", [exact[0]], [low])
+    b.emit("v_mov_b32", [exact[1]], [half(x, 1)])
+    return b.value("v_cvt_f32_f64", integer_to_f64(b, dtype, exact))
+
+
+def f64_to_integer(b: Builder, dtype: DType, x: Operand) -> Operand:
+    """An f64 cut to a 64-bit integer, clamped to its range; NaN is 0."""
+    limit = b.pair(0, 0x43E00000 if dtype.kind == "int" else 0x43F00000)                      # 2**63, 2**64
+    size = _abs_f64(b, None, x) if dtype.kind == "int" else b.value("v_max_f64", x, b.pair(0, 0), size=2)
+    beyond = b.value("v_cmp_ge_f64", size, limit, kind="s", size=2)
+    known = b.value("v_cmp_o_f64", x, x, kind="s", size=2)
+    result = select(b, known, _from_f64(b, size), b.pair(0, 0))
+    if dtype.kind == "uint":
+        return select(b, beyond, b.pair(0xFFFFFFFF, 0xFFFFFFFF), result)
+    negative = b.value("v_cmp_lt_f64", x, b.pair(0, 0), kind="s", size=2)
+    result = select(b, negative, _negate64(b, dtype, result), result)
+    bound = select(b, negative, b.pair(0, 0x80000000), b.pair(0xFFFFFFFF, 0x7FFFFFFF))
+    return select(b, beyond, bound, result)
+
+
 def _floor_division64(want: str) -> Callable[[Builder, DType, Operand, Operand], Operand]:
     def apply(b: Builder, dtype: DType, x: Operand, y: Operand) -> Operand:
         zero = b.pair(0, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilec.backend_amdgcn.address import TileAccess, descriptor, is_uniform, masked_offset, plus, tile_access, times, vector_plus
+from tilec.backend_amdgcn.address import TileAccess, is_uniform, masked_offset, plus, tile_access, times, vector_plus
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
@@ -251,25 +251,25 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
     for index, first in enumerate(firsts):
         place: Operand = plus(context, Immediate(buffer.offset + int(shared.byte_address(op.layout.item_offset(first)))), wave_place)
         place = plus(context, place, times(context, slot, Immediate(buffer.slot_bytes)))
-        offset, tile_offset, constant = copy_source(context, access, first)
+        offset, window, tile_offset = copy_source(context, access, first)
         b.emit("s_mov_m0", [], [place])
         last = [token] if index == len(firsts) - 1 else []
-        b.emit(f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds", last, [offset, descriptor(context, tensor), tile_offset],
-               shared=buffer.access(slot, op.phase), offen=True, lds=True, **({"offset": constant} if constant else {}))
+        b.emit(f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds", last, [offset, window, tile_offset],
+               shared=buffer.access(slot, op.phase), offen=True, lds=True)
     context.values[op.result] = token
 
 
-def copy_source(context: Lowering, access: TileAccess, item: int) -> tuple[Operand, Operand, int]:
-    """Lane offset, scalar offset and immediate of a copy. The immediate would move the place in LDS too: it stays 0."""
+def copy_source(context: Lowering, access: TileAccess, item: int) -> tuple[Operand, Ref, Operand]:
+    """Lane offset, descriptor and scalar offset of a copy. (Its immediate would move the place in LDS too, and stays 0.)"""
     scalar, constant = access.item_offset(item)
     offset = vector_plus(context, vector_plus(context, access.lane_offset(), scalar), Immediate(constant))
     offset = masked_offset(context, offset, access.inside(item))
     if is_uniform(offset):
         offset = context.b.pure("v_mov_b32", offset)
-    tile_offset = access.tile_offset()
+    window, tile_offset = access.window()
     if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
         tile_offset = context.b.pure("s_mov_b32", tile_offset, kind="s")
-    return offset, tile_offset, 0
+    return offset, window, tile_offset
 
 
 def _barrier(context: Lowering, op: tile.Barrier) -> None:

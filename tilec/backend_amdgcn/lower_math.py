@@ -174,6 +174,13 @@ def cast_item(context: Lowering, source: DType, target: DType, value: Operand, s
     if have in ("f32", "f64") and want in ("i32", "u32"):
         whole = b.value(f"v_cvt_{want}_{have}", value)
         return _clamp(context, target, whole)
+    if have[1:] == "64" and want == "f64":
+        return alu.integer_to_f64(b, source, value)
+    if have[1:] == "64" and want == "f32":
+        return alu.integer_to_f32(b, source, value)
+    if want[1:] == "64" and have in ("f32", "f64"):
+        wide = value if have == "f64" else b.value("v_cvt_f64_f32", value, size=2)
+        return alu.f64_to_integer(b, target, wide)
     raise TilecError(f"a cast from {source} to {target} is not supported", where=b.where,
                      fix="go through f64 and i32, or keep the value in 32 bits")
 

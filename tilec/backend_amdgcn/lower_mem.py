@@ -107,7 +107,7 @@ def _access_of(context: Lowering, tensor: Value, indices: tuple[Value, ...], lay
 
 def load_tile(context: Lowering, access: TileAccess, type: TileType, fill: Operand) -> Fragment:
     """The tile in registers, elements outside the tensor replaced by `fill` (a scalar in compute form)."""
-    if access.tensor.type.wide:
+    if access.general:
         return _load_wide(context, access, type, fill)
     contiguous = access.tensor.type.contiguous
     cut = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
@@ -166,7 +166,8 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
     contiguous = access.tensor.type.contiguous
     checked = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
     scalar, constant = access.item_offset(item)
-    offset, tile_offset = access.lane_offset(), access.tile_offset()
+    offset = access.lane_offset()
+    buffer, tile_offset = access.window()
     if checked:
         offset, tile_offset = vector_plus(context, offset, tile_offset), Immediate(0)
     offset = vector_plus(context, offset, scalar)
@@ -177,7 +178,7 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
         offset = b.pure("v_mov_b32", offset)
     if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
         tile_offset = b.pure("s_mov_b32", tile_offset, kind="s")
-    sources = [offset, descriptor(context, access.tensor), tile_offset]
+    sources = [offset, buffer, tile_offset]
     b.emit(op, [dst] if dst is not None else [], sources if data is None else [data, *sources], offen=True,
            **({"offset": constant} if constant else {}))
 
@@ -221,7 +222,14 @@ class _Cut(Stored):
             return alu.half(self.fill, index % 2)
         if self.bits == 32 or isinstance(self.fill, Immediate) and self.fill.value == 0:
             return self.fill
-        return pack(self.builder, self.type.dtype, [self.fill] * (32 // self.bits))
+        return packed_fill(self.context, self.type, self.fill, 32 // self.bits)
+
+
+def packed_fill(context: Lowering, type: TileType, fill: Operand, count: int) -> Operand:
+    """A fill value (a scalar in compute form; a flag is 0 or 1) `count` times side by side in a dword."""
+    if isinstance(fill, Immediate) and fill.value == 0:
+        return fill
+    return pack(context.b, dtype("u8") if type.dtype.kind == "bool" else type.dtype, [fill] * count)
 
 
 def _keep_items(context: Lowering, access: TileAccess, axis: int, first: int, bits: int, dword: Operand, filler: Operand) -> Operand:
@@ -242,7 +250,7 @@ def _store(context: Lowering, op: tile.Store) -> None:
     fragment = context.fragment(op.value)
     kept = type.layout.replication()
     mask = representative_lanes(context, type.layout)
-    if access.tensor.type.wide:
+    if access.general:
         _store_wide(context, access, fragment, kept.items, mask)
         return
     vector, contiguous = access.vector, access.tensor.type.contiguous
@@ -338,7 +346,7 @@ def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRe
     for item in range(type.layout.items):
         address, mask = where(item)
         result = b.register("v", max(1, size // 4))
-        filler = fill if bits >= 32 or isinstance(fill, Immediate) and fill.value == 0 else pack(b, type.dtype, [fill])
+        filler = fill if bits >= 32 else packed_fill(context, type, fill, 1)
         for i in range(result.size):
             b.emit("v_mov_b32", [result[i]], [alu.half(filler, i) if result.size > 1 else filler])
 

@@ -1,9 +1,10 @@
 """The bones of a tile program: values, ops, blocks, programs.
 
-An op is a small frozen dataclass whose fields are declared as `operand()`, `attribute()` or `region()`. Printing, parsing, walking,
-cloning and dead-code removal follow from the declaration, so a new op is its fields and nothing more.
-Values are SSA names compared by identity; programs are immutable, and a pass builds a new one (it may reuse ops and values).
-Control flow is structured: an op's regions are blocks with parameters and yields, and see the values defined before the op.
+An op is a small frozen dataclass whose fields are declared as `operand()`, `attribute()` or `region()`. Printing,
+parsing, walking, cloning and dead-code removal follow from the declaration, so a new op is its fields and nothing more.
+Values are SSA names compared by identity; programs are immutable, and a pass builds a new one (it may reuse ops and
+values). Control flow is structured: an op's regions are blocks with parameters and yields, and see the values defined
+before the op.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tilec.dtypes import DType
 from tilec.errors import Location
 from tilec.ir.layout import Layout
 from tilec.ir.shared_layout import SharedLayout
 
-
-# -- types ----------------------------------------------------------------------------------------------------------------
+# -- types -----------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class ScalarType:
@@ -31,20 +31,26 @@ class ScalarType:
 
 @dataclass(frozen=True)
 class TileType:
-    """A tile of numbers. `layout` (forms laid_out and later) says which item of which lane of which wave holds each element."""
+    """A tile of numbers. `layout` (forms laid_out and later) says which item of which lane of which wave holds each
+    element."""
 
     shape: tuple[int, ...]
     dtype: DType
     layout: Layout | None = None
 
 
+FAR_STRIDE, FAR_ROWS = (1 << 19) - 16, 1 << 12     # their product, and a row beside it, stay below 2 GiB
+
+
 @dataclass(frozen=True)
 class TensorType:
-    """A tensor in global memory, or a view of one. What is written here specialises the object; shapes and stride values do not.
+    """A tensor in global memory, or a view of one. What is written here specialises the object; shapes and stride
+    values do not.
 
-    `contiguous` is the axis whose stride is 1 (None: no axis is known to be). `alignment` (bytes) divides the base address and,
-    in bytes, every stride but that of the contiguous axis. `wide` tensors may span so much memory that a tile's byte offsets
-    do not fit in 31 bits. `readonly` is for the launch: the kernel never writes it.
+    `contiguous` is the axis whose stride is 1 (None: no axis is known to be). `alignment` (bytes) divides the base
+    address and, in bytes, every stride but that of the contiguous axis. A tensor that is not `wide` spans less than
+    2 GiB, so that all its byte offsets fit in 31 bits. Of a wide one that is not `far` those within a tile do: no
+    stride is negative or exceeds FAR_STRIDE.
     """
 
     dtype: DType
@@ -52,6 +58,12 @@ class TensorType:
     contiguous: int | None = None
     alignment: int = 1
     wide: bool = False
+    far: bool = False
+
+    def offsets_fit(self, shape: tuple[int, ...]) -> bool:
+        """Whether byte offsets within a tile of `shape` are known to fit in 31 bits."""
+        rows = sum(size - 1 for axis, size in enumerate(shape) if axis != self.contiguous)
+        return not self.wide or (not self.far and rows < FAR_ROWS)
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class TokenType:
 Type = ScalarType | TileType | TensorType | SharedType | TokenType
 
 
-# -- values, ops, blocks --------------------------------------------------------------------------------------------------
+# -- values, ops, blocks ---------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -87,13 +99,31 @@ class Value:
     type: Type
     name: str = ""
 
+    @property
+    def dtype(self) -> DType:
+        """The element type; tokens have none."""
+        assert not isinstance(self.type, TokenType), self
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a tile or LDS buffer; () for a scalar."""
+        return self.type.shape if isinstance(self.type, (TileType, SharedType)) else ()
+
+    @property
+    def rank(self) -> int:
+        """The number of axes of a tensor."""
+        assert isinstance(self.type, TensorType), self
+        return self.type.rank
+
     def like(self, type: Type | None = None, name: str | None = None) -> Value:
         """A new value with this one's type and name, each replaceable."""
         return Value(type or self.type, self.name if name is None else name)
 
 
 class Effect(enum.IntEnum):
-    """What an op does to memory, ordered: an op above READ is never removed; ops above NONE keep their order to conflicting ones."""
+    """What an op does to memory, ordered: an op above READ is never removed; ops above NONE keep their order to
+    conflicting ones."""
 
     NONE = 0
     READ = 1
@@ -184,9 +214,10 @@ def fields_of(op_class: type, kind: str) -> tuple[str, ...]:
 
 
 OPS: dict[str, type[Op]] = {}
+OpClass = TypeVar("OpClass", bound=Op)
 
 
-def register(op_class: type[Op]) -> type[Op]:
+def register(op_class: type[OpClass]) -> type[OpClass]:
     """Class decorator: makes the op known to the text format under its mnemonic."""
     assert op_class.mnemonic and op_class.mnemonic not in OPS, op_class
     OPS[op_class.mnemonic] = op_class
@@ -214,8 +245,9 @@ TILE_FORMS = ("traced", "laid_out", "clustered")
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A kernel as a tile program. `params` are tensors and scalars; `grid` are scalar values of the body's top level, one per
-    axis of `program_id`, that the host evaluates from the arguments to launch the kernel (slowest axis first)."""
+    """A kernel as a tile program. `params` are tensors and scalars; `grid` are scalar values of the body's top level,
+    one per axis of `program_id`, that the host evaluates from the arguments to launch the kernel (slowest axis
+    first)."""
 
     name: str
     params: tuple[Value, ...]
@@ -232,7 +264,7 @@ class Program:
         return self.body.walk()
 
 
-# -- building and rewriting -----------------------------------------------------------------------------------------------
+# -- building and rewriting ------------------------------------------------------------------------------------------
 
 class Builder:
     """Collects ops in order; `emit` returns the op's only result (or the tuple of several)."""
@@ -262,7 +294,8 @@ class Substitution:
 
 
 def clone_block(block: Block, substitution: Substitution) -> Block:
-    """A copy of the block in which every value defined inside is new; operands from outside go through `substitution`."""
+    """A copy of the block in which every value defined inside is new; operands from outside go through
+    `substitution`."""
     params = tuple(fresh(p, substitution) for p in block.params)
     ops = tuple(clone_op(op, substitution) for op in block.ops)
     return Block(params, ops, tuple(substitution(v) for v in block.yields))

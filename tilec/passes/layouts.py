@@ -8,6 +8,7 @@ checked  the verifier; interpreter before == after; conversions by enumeration i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -150,10 +151,25 @@ class _Classes:
         contiguous = tensor.contiguous if tensor.contiguous is not None else rank - 1
         order = (contiguous, *(axis for axis in reversed(range(rank)) if axis != contiguous))
         size = max(8, type.dtype.bits) // 8
-        most = 16 if tensor.alignment >= 4 and tensor.contiguous is not None and not tensor.wide else size
+        vectors = tensor.alignment >= 4 and tensor.contiguous is not None and tensor.offsets_fit(type.shape)
+        most = 16 if vectors else size
         # A narrow item still fills a register with its neighbours, so that packed arithmetic and LDS writes stay whole.
         vector = max(most, 4) // size if size < 4 else most // size
-        return blocked(type.shape, order, max(1, vector), self.program.waves, self.target.wave_size)
+        return blocked(type.shape, order, max(1, vector), self._rows_first(type.shape, order, max(1, vector)), self.target.wave_size)
+
+    def _rows_first(self, shape: tuple[int, ...], order: tuple[int, ...], vector: int) -> int | tuple[int, ...]:
+        """Waves per axis, the slowest axes first, after lanes took their part: reductions along the contiguous axis then
+        stay within waves. A plain number where waves would be left over."""
+        lanes, left = self.target.wave_size, list(shape)
+        left[order[0]] = max(1, left[order[0]] // math.gcd(left[order[0]], vector))
+        for axis in order:
+            taken = math.gcd(lanes, left[axis])
+            lanes, left[axis] = lanes // taken, left[axis] // taken
+        rest, counts = self.program.waves, [1] * len(shape)
+        for axis in reversed(order):
+            counts[axis] = math.gcd(rest, left[axis])
+            rest //= counts[axis]
+        return tuple(counts) if rest == 1 else self.program.waves
 
     def default_layout(self, type: TileType) -> Layout:
         if not type.shape:
@@ -167,6 +183,8 @@ class _Classes:
         if self.is_leaf(value):
             return self.default_layout(value.type)
         key = self.find(value)
+        if key in self.busy:
+            raise _Cycle
         if key not in self.chosen:
             self.busy.add(key)
             found = None
@@ -179,8 +197,6 @@ class _Classes:
                     break
             self.busy.discard(key)
             self.chosen[key] = found or self.default_layout(value.type)
-        elif key in self.busy:
-            raise _Cycle
         return self.chosen[key]
 
 
@@ -312,9 +328,9 @@ class _Rewriter:
             case tile.Permute():
                 layout = self.classes.layout(op.result)
                 inverse = tuple(op.axes.index(axis) for axis in range(len(op.axes)))
-                if not self._only_dots(op.result):
+                if self._staged_load(op.result) is None:
                     self._finish(op, op.replace(source=self._use(op.source, layout.permute(inverse)), results=self._results(op)))
-            case tile.Load() if self._only_dots(op.result):
+            case tile.Load() if self._staged_load(op.result) is not None:
                 pass                                  # read as fragments by `_dot_operand`
             case tile.Store():
                 self._emit(op.map_operands(lambda v: self._use(v, self._store_layout(op) if v is op.value else None)))
@@ -366,7 +382,7 @@ class _Rewriter:
     def _store_layout(self, op: tile.Store) -> Layout:
         """The value's own layout unless it would write short runs where a coalesced one writes long ones."""
         own, tensor = self.classes.layout(op.value), op.tensor.type
-        if tensor.contiguous is None or tensor.wide:
+        if tensor.contiguous is None or not tensor.offsets_fit(op.value.type.shape):
             return own
         bits = max(8, op.value.type.dtype.bits)
         better = self.classes.memory_layout(op.value.type, tensor)
@@ -375,12 +391,16 @@ class _Rewriter:
 
     # -- dots -----------------------------------------------------------------------------------------------------------
 
+    def _staged_load(self, value: Value) -> tile.Load | None:
+        """The load behind a tile (or its transposition) if it only feeds dots, so that it may go straight to LDS."""
+        load = self._source_of(value)[0]
+        return load if isinstance(load, tile.Load) and self._only_dots(load.result) else None
+
     def _only_dots(self, value: Value) -> bool:
-        """Whether a load (or a transposition of one) only feeds dots, so that it may go straight to LDS."""
         readers = self.classes.readers.get(value, [])
         return bool(readers) and _yielded_nowhere(self.program, value) and all(
-            isinstance(r, tile.Dot) and value in (r.a, r.b) or isinstance(r, tile.Permute) and self._only_dots(r.result) for r in readers) \
-            and isinstance(self._source_of(value)[0], tile.Load)
+            isinstance(r, tile.Dot) and value in (r.a, r.b) or isinstance(r, tile.Permute) and self._only_dots(r.result)
+            for r in readers)
 
     def _source_of(self, value: Value) -> tuple[Op | None, tuple[int, ...]]:
         """The op behind a chain of transpositions, and the axes of its result in the value's order."""
@@ -400,9 +420,10 @@ class _Rewriter:
         self.done[op.result] = self._converted(result, self.classes.layout(op.result))
 
     def _dot_operand(self, value: Value, layout: Layout) -> Value:
-        load, axes = self._source_of(value)
-        if not (isinstance(load, tile.Load) and self._only_dots(load.result)):
+        load = self._staged_load(value)
+        if load is None:
             return self._use(value, layout)
+        axes = self._source_of(value)[1]
         known = self._remembered(value, layout)
         if known is None:
             known = self._staged(load, axes, value, layout)
@@ -439,9 +460,9 @@ class _Rewriter:
         """The buffer and layout of a copy straight to LDS, 16 bytes per lane; None where that can't be."""
         tensor, type = load.tensor.type, load.result.type
         contiguous = tensor.contiguous
-        if not self.target.has("lds_dma_x4") or contiguous is None or tensor.wide or tensor.alignment < 4 or load.fill is not None:
+        if not self.target.has("lds_dma_x4") or contiguous is None or tensor.alignment < 4 or load.fill is not None:
             return None
-        if not (load.inside and load.inside[contiguous]):
+        if not tensor.offsets_fit(type.shape) or not (load.inside and load.inside[contiguous]):
             return None                               # a vector could be cut by the bounds: it must pass through registers
         try:
             solution = solve([Access("copy", "copy", copy_bytes=16), read], type.shape, type.dtype.bits, self.target, order)
