@@ -34,13 +34,14 @@ _MATRIX = {"gfx950": {"v_mfma_f32_16x16x32_bf16": (4, 4), "v_mfma_f32_32x32x16_b
            "gfx942": {"v_mfma_f32_16x16x16_bf16": (2, 4), "v_mfma_f32_32x32x8_bf16": (2, 16)}}
 
 
-def random_program(seed: int, arch: str = "gfx950", length: int = 60, waves: int = 4, tiles: int = 6) -> Program:
-    """About `length` instructions over `tiles` wide registers and some scalars."""
-    return _Generator(random.Random(seed), arch, length, waves, tiles).program()
+def random_program(seed: int, arch: str = "gfx950", length: int = 60, waves: int = 4, tiles: int = 6,
+                   narrows: bool = True) -> Program:
+    """About `length` instructions over `tiles` wide registers and some scalars; EXEC changes if it `narrows`."""
+    return _Generator(random.Random(seed), arch, length, waves, tiles, narrows).program()
 
 
 class _Generator:
-    def __init__(self, rng: random.Random, arch: str, length: int, waves: int, tiles: int):
+    def __init__(self, rng: random.Random, arch: str, length: int, waves: int, tiles: int, narrows: bool):
         self.rng, self.arch, self.length, self.waves = rng, arch, length, waves
         self.blocks: list[Block] = []
         self.code: list[Instruction] = []
@@ -53,7 +54,7 @@ class _Generator:
         self.pairs = [Register("s", 2, f"m{i}") for i in range(3)]
         self.descriptor = Register("s", 8, "descriptor")
         self.kernel = Register("s", 2, "kernel")
-        self.narrowed = 0
+        self.narrows, self.narrowed = narrows, 0
         self.number = itertools.count()
 
     # -- structure ---------------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ class _Generator:
             elif roll < 0.12 and budget > 8:
                 self.branch(budget // 2)
                 budget -= budget // 2
-            elif roll < 0.17 and self.narrowed < 2 and budget > 6:
+            elif roll < 0.17 and self.narrows and self.narrowed < 2 and budget > 6:
                 self.narrow(budget // 3)
                 budget -= budget // 3
             else:

@@ -55,59 +55,50 @@ def coalesce(home: dict[Register, Home], wishes: Iterable[Wish], occupied: dict[
     """Merges groups in place (`home` is updated). `occupied[file][index]` holds the live points of pinned dwords, which
     a register that joins a pinned group must respect."""
     for wish in sorted(wishes, key=lambda w: (-w.depth, -w.size)):
-        (target, target_offset), (joining, joining_offset) = home[wish.dst], home[wish.src]
-        delta = target_offset + wish.dst_start - joining_offset - wish.src_start
-        if target is joining:
+        ends = [(*home[wish.dst], wish.dst_start), (*home[wish.src], wish.src_start)]
+        if ends[0][0] is ends[1][0]:
             continue
-        if joining.base is not None and target.base is None or joining.size > target.size and target.base is None:
-            target, joining, delta = joining, target, -delta
-        if joining.base is not None or not _compatible(target, joining, delta, wish.excused):
+        ends.sort(key=lambda end: (end[0].base is None, -end[0].size))
+        (target, target_offset, target_start), (joining, offset, start) = ends
+        meeting = target_offset + target_start
+        delta = meeting - offset - start
+        excused = range(meeting, meeting + wish.size), wish.excused
+        if joining.base is not None or not _compatible(target, joining, delta, excused):
             continue
-        if target.base is not None and not _pinned_room(target, joining, delta, occupied[target.file], wish.excused):
-            continue
-        if target.base is not None:
-            for k, mask in enumerate(joining.busy, target.base + delta):
-                occupied[target.file][k] |= mask
-        _merge(home, target, joining, delta)
+        if _room(target, joining, delta, occupied):
+            if target.base is not None:
+                for k, mask in enumerate(joining.busy, target.base + delta):
+                    occupied[target.file][k] |= mask
+            _merge(home, target, joining, delta)
 
 
-def alignment(group: Group, modulus: int, residue: int) -> bool:
-    """Adds a demand on the group's base; False, and no change, if it contradicts those there are or the pin."""
-    low = min(modulus, group.modulus)
-    if (residue - group.residue) % low or group.base is not None and (group.base - residue) % modulus:
-        return False
-    if modulus > group.modulus:
-        group.modulus, group.residue = modulus, residue % modulus
-    return True
-
-
-def _compatible(target: Group, joining: Group, delta: int, excused: int) -> bool:
+def _compatible(target: Group, joining: Group, delta: int, excused: tuple[range, int]) -> bool:
+    """Whether file, alignment and lives agree if dword 0 of the joining group lies on dword `delta` of the target."""
     if target.file != joining.file or (joining.residue - delta - target.residue) % min(target.modulus, joining.modulus):
         return False
     if target.base is not None and (target.base + delta - joining.residue) % joining.modulus:
         return False
-    low, high = max(0, delta), min(target.size, joining.size + delta)
+    where, points = excused
     seen_a = seen_b = None
-    for k in range(low, high):
+    for k in range(max(0, delta), min(target.size, joining.size + delta)):
         a, b = target.busy[k], joining.busy[k - delta]
-        if a is not seen_a or b is not seen_b:              # dwords of one atom share one mask
-            if a & b & ~excused:
+        if a is not seen_a or b is not seen_b or k not in where:    # dwords of one atom share one mask
+            if (both := a & b) and (k not in where or both & ~points):
                 return False
             seen_a, seen_b = a, b
     return True
 
 
-def _pinned_room(target: Group, joining: Group, delta: int, occupied: list[int], excused: int) -> bool:
-    """Whether the joining dwords are free where the pinned group is. Its own dwords there have been compared
-    already."""
-    assert target.base is not None
-    first = target.base + delta
-    if first < 0 or first + joining.size > len(occupied):
+def _room(target: Group, joining: Group, delta: int, occupied: dict[str, list[int]]) -> bool:
+    """Whether other pinned registers leave room around a pinned target. Its own dwords have been compared already."""
+    if target.base is None:
+        return True
+    places, first = occupied[target.file], target.base + delta
+    if first < 0 or first + joining.size > len(places):
         return False
     for k, mask in enumerate(joining.busy):
-        place = k + delta
-        own = target.busy[place] if 0 <= place < target.size else 0
-        if occupied[first + k] & ~own & mask:
+        own = target.busy[k + delta] if 0 <= k + delta < target.size else 0
+        if places[first + k] & ~own & mask:
             return False
     return True
 

@@ -51,7 +51,7 @@ demands).
         register = operand.register
         modulus = 4 if files[register] == "s" and operand.size > 2 else 2
         demand, known = Demand(modulus, -operand.start % modulus), result.get(register)
-        if register.pin and (register.pin[1] - demand.residue) % modulus or known and not _agree(known, demand):
+        if known and not _agree(known, demand):
             refused.add(number)
         elif known is None or modulus > known.modulus:
             result[register] = demand

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tilec.backend_amdgcn.budget import Budget, over_budget
-from tilec.backend_amdgcn.coalesce import Group, Home, Wish, alignment, coalesce
-from tilec.backend_amdgcn.fit_operands import Files, demands, fit_operands
+from tilec.backend_amdgcn.coalesce import Group, Home, Wish, coalesce
+from tilec.backend_amdgcn.fit_operands import Demand, Files, demands, fit_operands
 from tilec.backend_amdgcn.liveness import NOTHING, Liveness, Scan, analyse, pressure_steps, scan_operands
 from tilec.backend_amdgcn.moves import expand_copy, parallel_copy
 from tilec.backend_amdgcn.pins import place_pinned
@@ -70,9 +70,13 @@ def _place(scan: Scan, live: Liveness, files: Files, budget: Budget) -> dict[Reg
         if max(accumulate(pressure_steps(live, (r for r in scan.registers if files[r] == file)))) > budget.limit(file):
             return file
     full = ""
+    wanted, _ = demands(scan, files)
     for wishes in _wish_lists(scan, files):
-        home = {r: (Group(files[r], live.dword_masks(r), [(r, 0)]), 0) for r in scan.registers}
-        _demand(scan, files, home)
+        home: dict[Register, Home] = {}
+        for register in scan.registers:
+            demand = wanted.get(register, Demand(1, 0))
+            group = Group(files[register], live.dword_masks(register), [(register, 0)], demand.modulus, demand.residue)
+            home[register] = group, 0
         pinned = place_pinned(scan, home, budget)
         coalesce(home, wishes, pinned)
         _hint(scan, home)
@@ -99,8 +103,9 @@ def _wish_lists(scan: Scan, files: Files) -> Iterator[list[Wish]]:
     for i, ((instruction, row, dst, src), depth) in enumerate(zip(scan.accesses, scan.depths)):
         if row.name == "copy" and dst[0] != NOTHING and src[0] != NOTHING:
             d, s, excused = instruction.dst[0], instruction.src[0], 0
-        elif row.unit == "mfma" and dst[0] != src[2] != NOTHING:
-            d, s, excused = instruction.dst[0], instruction.src[2], 1 << 2 * i
+        elif row.unit == "mfma" and src[2] not in (NOTHING, dst[0]):
+            d, s = instruction.dst[0], instruction.src[2]
+            excused = 0 if _shares(s, instruction.src[:2]) else 1 << 2 * i
         else:
             continue
         if not isinstance(d, Ref) or not isinstance(s, Ref) or d.register is s.register:
@@ -115,11 +120,8 @@ def _wish_lists(scan: Scan, files: Files) -> Iterator[list[Wish]]:
         yield []
 
 
-def _demand(scan: Scan, files: Files, home: dict[Register, Home]) -> None:
-    wanted, refused = demands(scan, files)
-    assert not refused
-    for register, demand in wanted.items():
-        alignment(home[register][0], demand.modulus, demand.residue)
+def _shares(operand: Operand, others: tuple[Operand, ...]) -> bool:
+    return isinstance(operand, Ref) and any(isinstance(o, Ref) and o.register is operand.register for o in others)
 
 
 def _hint(scan: Scan, home: dict[Register, Home]) -> None:
