@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -162,7 +162,8 @@ class Layout:
         return bit_fields([basis[axis] for basis in getattr(self, part)])
 
     # ------------------------------------------------------------------------------------------------- new layouts
-    def _mapped(self, shape: Iterable[int], change, drop_items: bool = False) -> Layout:
+    def _mapped(self, shape: Iterable[int], change: Callable[[Coordinates], Coordinates],
+                drop_items: bool = False) -> Layout:
         """This layout with `change` applied to every basis; `drop_items` leaves out items that become replicas."""
         item = [change(basis) for basis in self.item]
         grid = [Digit(count, change(step)) for count, step in self.item_grid]
@@ -375,7 +376,7 @@ def bit_fields(masks: Sequence[int]) -> tuple[Field, ...]:
     return tuple(sorted(runs))
 
 
-def ravel(coordinates, shape: Sequence[int]):
+def ravel(coordinates: Any, shape: Sequence[int]) -> Any:
     """Row-major index of coordinates (ints or arrays, axis first) in a tile of `shape`."""
     index = 0
     for value, size in zip(coordinates, shape, strict=True):
@@ -383,7 +384,7 @@ def ravel(coordinates, shape: Sequence[int]):
     return index
 
 
-def unravel(index, shape: Sequence[int]) -> tuple:
+def unravel(index: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     """Inverse of `ravel`."""
     result = []
     for size in reversed(shape):

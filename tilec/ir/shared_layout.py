@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -85,12 +86,12 @@ class SharedLayout:
         return self._pad(self.granule_bytes * (granules - 1)) + self.granule_bytes
 
     # ------------------------------------------------------------------------------------------------------- the map
-    def bit_address(self, coordinates: np.ndarray | Sequence) -> np.ndarray | int:
+    def bit_address(self, coordinates: np.ndarray | Sequence[Any]) -> Any:
         """Address in bits of elements given axis first (arrays or ints)."""
         granule, element = divmod(self._index(coordinates), self.granule)
         return 8 * self._pad(self._swizzled(granule) * self.granule_bytes) + element * self.element_bits
 
-    def byte_address(self, coordinates: np.ndarray | Sequence) -> np.ndarray | int:
+    def byte_address(self, coordinates: np.ndarray | Sequence[Any]) -> Any:
         """Byte that holds an element's first bit."""
         return self.bit_address(coordinates) // 8
 
@@ -100,12 +101,12 @@ class SharedLayout:
         granule, element = divmod(self._index(coordinates), self.granule)
         return self._swizzled(granule), element
 
-    def coordinates(self, granule: np.ndarray | int, element: int = 0) -> tuple:
+    def coordinates(self, granule: np.ndarray | int, element: int = 0) -> tuple[Any, ...]:
         """Inverse of `place`: the coordinates of an element of the granule at a place."""
         for bit in reversed(range(len(self.swizzle))):
             granule = granule ^ (granule >> bit & 1) * self.swizzle[bit]
         index = granule * self.granule + element
-        result: list = [0] * len(self.shape)
+        result: list[Any] = [0] * len(self.shape)
         for axis in self.order:
             result[axis], index = index % self.twos[axis], index // self.twos[axis]
         for axis in self.order:
@@ -113,7 +114,7 @@ class SharedLayout:
             result[axis], index = result[axis] + index % size * self.twos[axis], index // size
         return tuple(result)
 
-    def _index(self, coordinates):
+    def _index(self, coordinates: Any) -> Any:
         """Number of an element in memory order before the swizzle."""
         index, scale = 0, 1
         for axis in self.order:
@@ -124,13 +125,13 @@ class SharedLayout:
             scale *= self.shape[axis] // self.twos[axis]
         return index
 
-    def _swizzled(self, granule):
+    def _swizzled(self, granule: Any) -> Any:
         for bit, mask in enumerate(self.swizzle):
             if mask:
                 granule = granule ^ (granule >> bit & 1) * mask
         return granule
 
-    def _pad(self, address):
+    def _pad(self, address: Any) -> Any:
         return address + address // self.pad_interval * self.pad_bytes if self.pad_interval else address
 
     def __str__(self) -> str:
