@@ -510,3 +510,42 @@ def nan_to_integer(A: tc.Tensor):
 @tc.kernel
 def negative_size(A: tc.Tensor):
     tc.zeros(-3)
+
+
+@tc.kernel
+def kernel_in_kernel(A: tc.Tensor):
+    negative_size(A)
+
+
+def _helper(At, n):
+    last = 0.0
+    for k in tc.range(n):
+        last = 1.0
+        At[k] = 1
+    return last
+
+
+@tc.kernel
+def inside_a_helper(A: tc.Tensor):
+    A.tiles(64)[0] = _helper(A.tiles(64), 3)
+
+
+@tc.kernel
+def through_nonlocal(A: tc.Tensor):
+    count = 0
+
+    def bump():
+        nonlocal count
+        count += 1
+
+    for k in tc.range(3):
+        bump()
+        A.tiles(64)[k] = 1
+
+
+@tc.kernel
+def dtype_changes(A: tc.Tensor):
+    kind = tc.f32
+    for k in tc.range(3):
+        A.tiles(64)[k] = tc.zeros(64, dtype=kind).to(tc.f32)
+        kind = tc.bf16

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilec as tc
-from tilec.ir.core import TensorType
+from tilec.ir.core import FAR_STRIDE, TensorType
 from tilec.runtime.devices import CPU, Device
 from tilec.runtime.tensors import MAX_SPAN, TensorView, misfit, tensor_type, view
 
@@ -120,7 +120,10 @@ def test_torch_tensors():
     ((0, 64), (3, 5), 4096, TensorType(tc.bf16, 2, 1, 16)),
     # wide: the last byte lies 2**31 - 1 or more behind the first
     ((2, 8), (MAX_SPAN - 17, 2), 0, TensorType(tc.bf16, 2, 1, 2, False)),
-    ((2, 8), (MAX_SPAN - 15, 2), 0, TensorType(tc.bf16, 2, 1, 16, True)),
+    ((2, 8), (MAX_SPAN - 15, 2), 0, TensorType(tc.bf16, 2, 1, 16, True, True)),
+    ((3, 8), (FAR_STRIDE, 2), 0, TensorType(tc.bf16, 2, 1, 16, False, False)),
+    ((1 << 20, 8), (FAR_STRIDE, 2), 0, TensorType(tc.bf16, 2, 1, 16, True, False)),
+    ((1 << 20, 8), (FAR_STRIDE + 16, 2), 0, TensorType(tc.bf16, 2, 1, 16, True, True)),
 ])
 def test_tensor_type(shape: tuple[int, ...], strides: tuple[int, ...], address: int, expected: TensorType):
     assert tensor_type(tc.bf16, shape, strides, address) == expected

@@ -18,6 +18,7 @@ from tilec.frontend import cache, schedules
 from tilec.frontend.fingerprint import distinct, fingerprint
 from tilec.frontend.signature import Binding, Const, Signature
 from tilec.frontend.trace import definition, trace
+from tilec.frontend.tracer import is_tracing
 from tilec.ir.core import Program, ScalarType, TensorType
 from tilec.ir.schedule import NAMED, GridOrder, Schedule, parse_schedule
 from tilec.runtime import emulated, hip
@@ -134,6 +135,8 @@ class Kernel:
 
     def __call__(self, *args: Any, schedule: Schedule | str | None = None, **kwargs: Any) -> None:
         """Launches where the tensors live. On the emulator all checks are on, and what they find is an error."""
+        if is_tracing():
+            raise TilecError(f"kernel {self.name} is called inside a kernel", fix="make it a plain function of tiles")
         binding = self.signature.bind(args, kwargs)
         executable = self._executable(self.specialise(binding, _architecture(binding), schedule))
         on = "gpu" if binding.device.kind == "gpu" else "emulator"

@@ -54,8 +54,10 @@ def snapshot(frame: FrameType) -> dict[Path, Any]:
         for key, child in children:
             walk((*path, key), child, (*above, id(item)))
 
-    for name, item in dict(frame.f_locals).items():
-        walk((name,), item, ())
+    found, code = dict(frame.f_locals), frame.f_code
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):  # under a tracer, the
+        if name in found:  # dictionary's own order may depend on the past
+            walk((name,), found[name], ())
     return leaves
 
 
@@ -188,7 +190,9 @@ def _roots(leaves: dict[Path, Any]) -> set[Path]:
 
 
 def _is_live(region: Region, name: str) -> bool:
-    statement = region.statement
+    statement, code = region.statement, region.frame.f_code
+    if name in code.co_cellvars or name in code.co_freevars:
+        return True  # functions inside or outside of this one may read it
     in_body = region.kind == "loop" and source.reads_first(statement.body, name)
     return in_body or source.read_after(region.source, statement, name)
 

@@ -263,6 +263,10 @@ def read_after(source: Source, statement: ast.AST, name: str) -> bool:
                 use = _first_use(block[block.index(node) + 1 :], name)
                 if use:
                     return use == "read"
+        if isinstance(parent, ast.Try) and node not in parent.finalbody:
+            then = [*parent.orelse, *parent.finalbody] if node in parent.body else parent.finalbody
+            if use := _first_use(then, name):
+                return use == "read"
         if isinstance(parent, (ast.For, ast.While)) and node in parent.body:  # around again
             again = [parent.target, *parent.body] if isinstance(parent, ast.For) else [parent.test, *parent.body]
             if _first_use(again, name) == "read":

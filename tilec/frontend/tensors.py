@@ -169,7 +169,7 @@ class Tensor:
         own = self._type
         contiguous = axes.index(own.contiguous) if own.contiguous in axes else None
         alignment = own.alignment if all(aligned) else element_bytes(own.dtype)
-        type = TensorType(own.dtype, len(axes), contiguous, alignment, own.wide)
+        type = TensorType(own.dtype, len(axes), contiguous, alignment, own.wide, own.far)
         value = current().emit(
             View,
             type,
@@ -220,7 +220,7 @@ class Tensor:
         raise TilecError("a tensor can't be iterated", fix="for i in tc.range(A.shape[0]): A[i] ...")
 
     def __repr__(self) -> str:
-        return f"Tensor({self._cell.name} {self.dtype}, {len(self.shape)} axes)"
+        return f"Tensor({self._cell.name} {self.dtype} of rank {len(self._extents)})"
 
 
 @dataclass(frozen=True)

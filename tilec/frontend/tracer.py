@@ -158,6 +158,10 @@ def current() -> Tracer:
     return tracer
 
 
+def is_tracing() -> bool:
+    return _active.get() is not None
+
+
 def activate(tracer: Tracer | None) -> Tracer | None:
     """Makes a tracer the current one; returns the one before."""
     before = _active.get()

@@ -17,7 +17,7 @@ import numpy as np
 from tilec import dtypes
 from tilec.dtypes import DType
 from tilec.errors import TilecError
-from tilec.ir.core import TensorType
+from tilec.ir.core import FAR_STRIDE, TensorType
 from tilec.runtime.devices import CPU, Device
 
 MAX_EXTENT = (1 << 31) - 1  # indices are i32
@@ -72,7 +72,9 @@ def tensor_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], 
     divisor = math.gcd(VECTOR_BYTES, address, *(strides[d] for d in used if d != contiguous))
     alignment = next((a for a in (VECTOR_BYTES, WORD_BYTES) if divisor % a == 0 and a >= size), size)
     span = sum((shape[d] - 1) * strides[d] for d in used) + size
-    return TensorType(dtype, len(shape), contiguous, alignment, wide=span > MAX_SPAN)
+    far = any(not 0 <= strides[d] <= FAR_STRIDE for d in used)
+    wide = span > MAX_SPAN or any(strides[d] < 0 for d in used)
+    return TensorType(dtype, len(shape), contiguous, alignment, wide, wide and far)
 
 
 def misfit(given: TensorView, compiled: TensorType) -> str:
@@ -92,6 +94,8 @@ def misfit(given: TensorView, compiled: TensorType) -> str:
         return f"its base or a stride is no multiple of {compiled.alignment} bytes"
     if given.span > MAX_SPAN and not compiled.wide:
         return f"it spans {given.span} bytes, more than {MAX_SPAN}"
+    if given.type.far and not compiled.far:
+        return f"a stride is negative or exceeds {FAR_STRIDE} bytes"
     return ""
 
 
