@@ -149,6 +149,8 @@ def test_equal_maps_are_equal():
     overlapping = Layout((8,), (), ((1,), (2,)), (), (Digit(2, (1,)), Digit(2, (4,))))  # 1 + 1 is not 1 ^ 1
     assert overlapping.item == () and overlapping.item_grid[0] == Digit(2, (1,))
     assert elements(overlapping)[1, 1, 0] == (2,)
+    twice = Layout((3,), (), (), (), (Digit(2, (1,)), Digit(2, (1,))))
+    assert twice.item == ((1,),) and elements(twice)[3, 0, 0] == (2,)
 
 
 def test_text():

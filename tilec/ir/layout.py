@@ -95,6 +95,7 @@ class Layout:
                 grid.insert(0, Digit(count, step))
                 break
             bits += [tuple(value << bit for value in step) for bit in range(twos.bit_length() - 1)]
+            used = [taken | (twos - 1) * value for value, taken in zip(step, used, strict=True)]
             if count > twos:
                 grid.insert(0, Digit(count // twos, tuple(value * twos for value in step)))
                 break
