@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -116,13 +116,14 @@ class _Walk:
         return kind.__qualname__, tuple((key, self.value(value)) for key, value in members)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _names(code: CodeType) -> frozenset[str]:
     """Global and attribute names that a code object mentions, those of the functions inside it included."""
     inner = (c for c in code.co_consts if isinstance(c, CodeType))
     return frozenset(code.co_names).union(*(_names(c) for c in inner))
 
 
+@lru_cache(maxsize=1024)
 def _content(code: CodeType) -> tuple[Any, ...]:
     """A code object by content: equal for equal source at the same place of a file."""
     consts = tuple(_content(c) if isinstance(c, CodeType) else (type(c), repr(c)) for c in code.co_consts)
@@ -145,8 +146,11 @@ def _is_users(kind: type) -> bool:
 def _is_users_module(module: ModuleType) -> bool:
     """Whether a module may be edited between two traces: neither installed, nor Python's, nor tilec's."""
     file = getattr(module, "__file__", None)
-    if file is None:
-        return module.__name__ == "__main__"
+    return module.__name__ == "__main__" if file is None else _is_users_file(file)
+
+
+@cache
+def _is_users_file(file: str) -> bool:
     installed = {"site-packages", "dist-packages"}.intersection(Path(file).parts)
     return not installed and not file.startswith((sysconfig.get_paths()["stdlib"], PACKAGE))
 
