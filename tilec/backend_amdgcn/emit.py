@@ -196,7 +196,7 @@ def _formats(row: Row) -> dict[str, int]:
     if row.unit != "mfma" or row.name == row.mnemonic:
         return {}
     found = next(m for m in TARGETS["gfx950"].mfmas if row.name == f"{m.mnemonic}_{m.a}_{m.b}")
-    return {"cbsz": found.cbsz, "blgp": found.blgp}
+    return {name: code for name, code in (("cbsz", found.cbsz), ("blgp", found.blgp)) if code}
 
 
 def _modifier(name: str, value: object) -> Iterator[str]:
