@@ -1,10 +1,11 @@
 """Random valid traced programs, with arguments on which every correct execution gives the same bits.
 
-    case = generate(seed)                       # or generate(seed, Options(dtypes=("f32", "i32"), without=("dot",)))
-    interp.run(case.program, arguments := case.arguments())      # fresh arrays at each call, poison around and between rows
+    case = generate(seed)                                       # or generate(seed, Options(dtypes=("f32", "i32")))
+    interp.run(case.program, arguments := case.arguments())     # new arrays at each call, in poisoned memory
 
-Float values are integers small enough that every sum is exact in any order (their bounds are tracked as the program grows);
-integers wrap at will. Workgroups write disjoint places, or add atomically. The same seed and options give the same case.
+Float values are integers small enough that every sum is exact in any order (their bounds are tracked as the program
+grows); integers wrap at will. Workgroups write disjoint places, or add atomically. The same seed and options give the
+same case.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tests.semantics.known import Known, bounds, limits, roomy, typed
 from tests.semantics.memory import Memory
 from tilec.dtypes import DTYPES, DType, bool_, f32, f64, i32
 from tilec.ir import tile
-from tilec.ir.core import Block, Builder, Op, Program, ScalarType, TensorType, TileType, Value
+from tilec.ir.core import Block, Builder, Op, Program, ScalarType, TensorType, Value
 
-MAP_NAMES = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum", "and", "or", "xor", "shl", "shr", "fma", "neg",
-             "abs", "not", "floor", "ceil", "lt", "le", "gt", "ge", "eq", "ne", "where")
-KINDS = ("constant", "iota", "map", "cast", "broadcast", "expand_dims", "permute", "reduce", "dot", "load", "load_scalar",
-         "gather", "view", "loop", "dot_loop", "branch")
+MAP_NAMES = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum", "and", "or", "xor", "shl", "shr", "fma",
+             "neg", "abs", "not", "floor", "ceil", "lt", "le", "gt", "ge", "eq", "ne", "where")
+KINDS = ("constant", "iota", "map", "cast", "broadcast", "expand_dims", "permute", "reduce", "dot", "load",
+         "load_scalar", "gather", "view", "loop", "dot_loop", "branch")
 ACCUMULATORS = {"f32": "f32", "f16": "f32", "bf16": "f32", "f64": "f64", "i8": "i32"}
 TRIPS = 4            # no loop runs longer
 
@@ -57,8 +58,8 @@ class Tensor:
     high: int
 
 
-def generate(seed: int, options: Options = Options()) -> Case:
-    return _Generator(seed, options).case()
+def generate(seed: int, options: Options | None = None) -> Case:
+    return _Generator(seed, options or Options()).case()
 
 
 @dataclass
@@ -91,7 +92,7 @@ class _Generator:
         program = Program(f"random_{self.seed}", tuple(self.params), body, grid)
         return Case(program, self.memory, self.scalars)
 
-    # -- small helpers -------------------------------------------------------------------------------------------------
+    # -- small helpers ------------------------------------------------------------------------------------------------
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -113,13 +114,19 @@ class _Generator:
         self.pool.append(known)
         return known
 
+    def moved(self, op_class: type[Op], source: Known, *attributes: Any, shape: tuple[int, ...]) -> Known:
+        """The same elements in another shape."""
+        return self.emit(op_class, source.value, *attributes, dtype=source.dtype, shape=shape, low=source.low,
+                         high=source.high)
+
     def number(self, value: int, dtype: DType = i32, shape: tuple[int, ...] = ()) -> Known:
         written = float(value) if dtype.is_float else bool(value) if dtype is bool_ else value
         return self.emit(tile.Constant, written, dtype=dtype, shape=shape, low=value, high=value)
 
     def apply(self, function: str, *arguments: Known, low: int, high: int, dtype: DType | None = None) -> Known:
-        return self.emit(tile.Elementwise, tuple(a.value for a in arguments), function, dtype=dtype or arguments[-1].dtype,
-                         shape=arguments[-1].shape, low=low, high=high)
+        last = arguments[-1]
+        return self.emit(tile.Elementwise, tuple(a.value for a in arguments), function, dtype=dtype or last.dtype,
+                         shape=last.shape, low=low, high=high)
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
         rank = rank or self.random.choice((1, 2, 2))
@@ -136,7 +143,7 @@ class _Generator:
         above = self.apply("maximum", known, least, low=low, high=max(low, known.high))
         return self.apply("minimum", above, most, low=low, high=high)
 
-    # -- parameters and the grid ---------------------------------------------------------------------------------------
+    # -- parameters and the grid --------------------------------------------------------------------------------------
 
     def new_tensor(self, dtype: DType, extents: tuple[int, ...], low: int, high: int) -> Tensor:
         name = f"t{len(self.params)}"
@@ -148,7 +155,8 @@ class _Generator:
 
     def new_input(self, dtype: DType | None = None, rank: int | None = None) -> Tensor:
         dtype = dtype or self.random.choice(self.dtypes)
-        extents = tuple(self.random.choice((1, 7, 16, 33, 40, 48)) for _ in range(rank or self.random.choice((1, 2, 2))))
+        rank = rank or self.random.choice((1, 2, 2))
+        extents = tuple(self.random.choice((1, 7, 16, 33, 40, 48)) for _ in range(rank))
         low, high = (-4, 4) if dtype.is_float else (0, 1) if dtype is bool_ else limits(dtype)
         if dtype.is_integer and self.chance(0.6):
             low, high = max(low, -9), 9
@@ -187,7 +195,7 @@ class _Generator:
         near = [k for k in self.find(dtype=i32, shape=()) if k.low >= -3 and k.high <= 9]
         return self.pick(near) if near and self.chance(0.8) else self.number(self.random.randint(-1, 2))
 
-    # -- statements ----------------------------------------------------------------------------------------------------
+    # -- statements ---------------------------------------------------------------------------------------------------
 
     def statements(self, count: int) -> None:
         for _ in range(count):
@@ -197,7 +205,8 @@ class _Generator:
             getattr(self, kind)()
 
     def constant(self) -> None:
-        self.number(self.random.randint(0, 1), self.random.choice(self.dtypes), self.shape() if self.chance(0.6) else ())
+        shape = self.shape() if self.chance(0.6) else ()
+        self.number(self.random.randint(0, 1), self.random.choice(self.dtypes), shape)
 
     def iota(self) -> None:
         shape = self.shape()
@@ -220,21 +229,19 @@ class _Generator:
     def broadcast(self) -> None:
         source = self.pick([k for k in self.pool if not k.shape or 1 in k.shape])
         if source:
-            shape = tuple(self.random.choice(self.options.sizes) if s == 1 else s for s in source.shape) or self.shape()
-            self.emit(tile.Broadcast, source.value, dtype=source.dtype, shape=shape, low=source.low, high=source.high)
+            shape = tuple(self.random.choice(self.options.sizes) if s == 1 else s for s in source.shape)
+            self.moved(tile.Broadcast, source, shape=shape or self.shape())
 
     def expand_dims(self) -> None:
         source = self.pick([k for k in self.pool if len(k.shape) == 1])
         if source:
             axis = self.random.randrange(2)
-            shape = (*source.shape[:axis], 1, *source.shape[axis:])
-            self.emit(tile.ExpandDims, source.value, axis, dtype=source.dtype, shape=shape, low=source.low, high=source.high)
+            self.moved(tile.ExpandDims, source, axis, shape=(*source.shape[:axis], 1, *source.shape[axis:]))
 
     def permute(self) -> None:
         source = self.pick([k for k in self.pool if len(k.shape) == 2])
         if source:
-            self.emit(tile.Permute, source.value, (1, 0), dtype=source.dtype, shape=source.shape[::-1], low=source.low,
-                      high=source.high)
+            self.moved(tile.Permute, source, (1, 0), shape=source.shape[::-1])
 
     def reduce(self) -> None:
         source = self.pick([k for k in self.pool if k.shape])
@@ -246,8 +253,9 @@ class _Generator:
         if source.dtype.is_float and max(abs(source.low), abs(source.high)) * count > limits(source.dtype)[1]:
             bound = limits(source.dtype)[1] // count
             source = self.bounded(source, -bound, bound)
-        self.emit(tile.Reduce, source.value, axis, kind, dtype=source.dtype, shape=source.shape[:axis] + source.shape[axis + 1:],
-                  low=source.low * count, high=source.high * count)
+        shape = source.shape[:axis] + source.shape[axis + 1:]
+        self.emit(tile.Reduce, source.value, axis, kind, dtype=source.dtype, shape=shape, low=source.low * count,
+                  high=source.high * count)
 
     def map(self) -> None:
         function = self.random.choice(self.maps)
@@ -310,10 +318,11 @@ class _Generator:
                   low=min(0, tensor.low), high=max(0, tensor.high))
 
     def dot(self) -> None:
-        a = self.pick([k for k in self.pool if len(k.shape) == 2 and 1 not in k.shape and k.dtype.name in ACCUMULATORS])
+        tiles = [k for k in self.pool if len(k.shape) == 2 and 1 not in k.shape and k.dtype.name in ACCUMULATORS]
+        a = self.pick(tiles)
         if a:
             a = self.bounded(a, -8, 8) if a.dtype.is_float else a
-            b = self.pick([k for k in self.find(dtype=a.dtype) if k.shape[:1] == a.shape[1:] and len(k.shape) == 2 and k.high < 9])
+            b = self.pick([k for k in tiles if k.dtype is a.dtype and k.shape[0] == a.shape[1]])
             b = b or self.number(1, a.dtype, (a.shape[1], self.random.choice(self.options.sizes)))
             self.multiply(a, self.bounded(b, -8, 8), None)
 
@@ -321,9 +330,10 @@ class _Generator:
         kind, shape = DTYPES[ACCUMULATORS[a.dtype.name]], (a.shape[0], b.shape[1])
         c = accumulator or self.number(1, kind, shape)
         grown = a.shape[1] * 64 if kind.is_float else 1 << 31
-        return self.emit(tile.Dot, a.value, b.value, c.value, dtype=kind, shape=shape, low=c.low - grown, high=c.high + grown)
+        return self.emit(tile.Dot, a.value, b.value, c.value, dtype=kind, shape=shape, low=c.low - grown,
+                         high=c.high + grown)
 
-    # -- control -------------------------------------------------------------------------------------------------------
+    # -- control ------------------------------------------------------------------------------------------------------
 
     def nested(self, params: tuple[Known, ...], build: Any) -> Block:
         """A block built by `build`, which returns the values to yield."""
@@ -340,7 +350,8 @@ class _Generator:
         carried = tuple(Known(i.value.like(), i.low, i.high) for i in inits)
         body = self.nested((counter, *carried), lambda: build(counter, carried))
         results = tuple(i.value.like() for i in inits)
-        self.builder.emit(tile.For(lower.value, upper.value, step.value, tuple(i.value for i in inits), body, results=results))
+        values = tuple(i.value for i in inits)
+        self.builder.emit(tile.For(lower.value, upper.value, step.value, values, body, results=results))
         self.pool += [Known(r, i.low, i.high) for r, i in zip(results, inits)]
 
     def loop(self) -> None:
@@ -387,7 +398,7 @@ class _Generator:
             left = tile_of(a, (m, block), (row, counter))
             if transposed:
                 right = tile_of(b, (n, block), (column, counter))
-                right = self.emit(tile.Permute, right.value, (1, 0), dtype=dtype, shape=(block, n), low=right.low, high=right.high)
+                right = self.moved(tile.Permute, right, (1, 0), shape=(block, n))
             else:
                 right = tile_of(b, (block, n), (counter, column))
             return [self.multiply(left, right, Known(carried[0].value, -room, room))]
@@ -410,7 +421,7 @@ class _Generator:
         self.builder.emit(tile.If(condition.value, then, otherwise, results=results))
         self.pool += [Known(r, t.low, t.high) for r, t in zip(results, targets)]
 
-    # -- results -------------------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def write_results(self) -> None:
         """Stores some of the values, each to an output of its own, where the last tile may stick out."""
@@ -418,11 +429,10 @@ class _Generator:
         unused = [k for k in self.pool if k.value not in used]
         for source in self.random.sample(unused, min(5, len(unused))) + self.random.sample(self.pool, 2):
             if not source.shape:
-                shape = self.shape(1)
-                source = self.emit(tile.Broadcast, source.value, dtype=source.dtype, shape=shape, low=source.low, high=source.high)
+                source = self.moved(tile.Broadcast, source, shape=self.shape(1))
             rest = source.shape[1:]
             total = self.programs * source.shape[0]
-            extents = (max(0, total - self.random.randint(0, 20)), *(max(1, s - self.random.randint(0, 3)) for s in rest))
+            extents = tuple(max(0, size - self.random.randint(0, 20)) for size in (total, *rest))
             output = self.new_tensor(source.dtype, extents, *((0, 1) if source.dtype is bool_ else (0, 9)))
             how = self.random.random()
             if how < 0.15 and source.dtype in (i32, f32, f64) and "atomic_add" not in self.options.without:
@@ -445,7 +455,7 @@ class _Generator:
         result = self.apply("sub", self.number(size - 1, i32, shape), iota, low=0, high=size - 1)
         if tile_index:
             start = self.apply("mul", tile_index, self.number(size), low=0, high=self.programs * size)
-            spread = self.emit(tile.Broadcast, start.value, dtype=i32, shape=shape, low=0, high=start.high)
+            spread = self.moved(tile.Broadcast, start, shape=shape)
             result = self.apply("add", result, spread, low=0, high=start.high + size)
         return result.value
 
@@ -454,5 +464,6 @@ class _Generator:
         indices = []
         for axis in range(len(source.shape)):
             iota = self.emit(tile.Iota, axis, dtype=i32, shape=source.shape, low=0, high=source.shape[axis] - 1)
-            indices.append(self.apply("floordiv", iota, self.number(3, i32, source.shape), low=0, high=source.shape[axis]).value)
+            third = self.apply("floordiv", iota, self.number(3, i32, source.shape), low=0, high=source.shape[axis])
+            indices.append(third.value)
         self.builder.emit(tile.AtomicAdd(output.value, tuple(indices), source.value))

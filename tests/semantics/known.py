@@ -18,11 +18,11 @@ class Known:
 
     @property
     def dtype(self) -> DType:
-        return self.value.type.dtype
+        return self.value.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.value.type.shape if isinstance(self.value.type, TileType) else ()
+        return self.value.shape
 
     def within(self, low: int, high: int) -> bool:
         return low <= self.low and self.high <= high

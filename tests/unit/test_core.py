@@ -6,7 +6,19 @@ from tests.unit.tile_programs import Kernel, gemm
 from tilec.dtypes import bf16, f32, i32
 from tilec.ir import tile
 from tilec.ir.core import (
-    Block, Builder, Effect, Op, ScalarType, SharedType, Substitution, Value, clone_block, definitions, fields_of, remove_dead,
+    Block,
+    Builder,
+    Effect,
+    Op,
+    ScalarType,
+    SharedType,
+    Substitution,
+    Value,
+    clone_block,
+    definitions,
+    fields_of,
+    register,
+    remove_dead,
     used_outside,
 )
 from tilec.ir.shared_layout import SharedLayout
@@ -74,7 +86,8 @@ def test_used_outside_sees_into_regions_and_not_their_own_values():
     inner, outer, bound = Value(INT), Value(INT), Value(INT)
     body = Block((k := Value(INT),), (tile.Elementwise((k, outer), "add", results=(inner,)),), ())
     assert used_outside(tile.For(bound, bound, bound, (), body)) == {bound, outer}
-    assert used_outside(tile.If(bound, Block((), (), (inner,)), Block((), (), (outer,)), results=(k,))) == {bound, inner, outer}
+    branch = tile.If(bound, Block((), (), (inner,)), Block((), (), (outer,)), results=(k,))
+    assert used_outside(branch) == {bound, inner, outer}
 
 
 def test_dead_ops_go_and_effects_stay():
@@ -85,7 +98,7 @@ def test_dead_ops_go_and_effects_stay():
     k.map("add", k.number(1), k.number(2))                       # dead
     k.load_scalar(out, [k.number(0)])                            # dead: a read
     kept = k.number(3)
-    k.branch(k.map("lt", extent, kept), lambda: [k.store(out, [kept], k.constant(1, (1,)))] and [], lambda: [])
+    k.branch(k.map("lt", extent, kept), lambda: k.store(out, [kept], k.constant(1, (1,))), lambda: None)
     k.branch(k.map("gt", extent, kept), lambda: [k.number(1)], lambda: [k.number(2)])     # dead with its condition
     program = remove_dead(k.program())
     assert print_program(program) == """\
@@ -114,6 +127,5 @@ def test_slots_of_a_ring_are_aligned_for_the_widest_instruction():
 
 
 def test_an_op_needs_a_mnemonic_of_its_own():
-    from tilec.ir.core import register
     with pytest.raises(AssertionError):
         register(Op)

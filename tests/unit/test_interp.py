@@ -1,4 +1,5 @@
-"""interp: the meaning of each op against numpy written by hand, in every form; refused arguments by their whole message."""
+"""interp: the meaning of each op against numpy written by hand, in every form; refused arguments by their whole
+message."""
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +9,7 @@ from tests.unit.tile_programs import Kernel, gemm
 from tilec.dtypes import bf16, bool_, f16, f32, i32, u8
 from tilec.errors import InternalError, Location, TilecError
 from tilec.ir import interp, tile
-from tilec.ir.core import ScalarType, SharedType, TensorType, TileType, TokenType, Value
+from tilec.ir.core import ScalarType, SharedType, TileType, TokenType, Value
 
 INT, FLAG = ScalarType(i32), ScalarType(bool_)
 
@@ -31,7 +32,7 @@ def test_only_the_programs_named_run_and_each_op_is_shown():
     pid = k.program_id(k.dim(out, 0))
     k.store(out, [pid], k.broadcast(pid, (1,)))
     array, seen = np.full(6, -1, np.int32), []
-    interp.run(k.program(), {"out": array}, [(4,), (2,)], observe=lambda where, op, results: seen.append((where, op.mnemonic)))
+    interp.run(k.program(), {"out": array}, [(4,), (2,)], lambda where, op, results: seen.append((where, op.mnemonic)))
     assert array.tolist() == [-1, -1, 2, -1, 4, -1]
     assert seen[0] == ((4,), "dim") and seen[-1] == ((2,), "store")
 
@@ -196,11 +197,12 @@ def test_scaled_dot_takes_one_scale_per_block_of_the_contracted_axis():
     assert np.array_equal(out, expected)
 
 
-# -- arguments, the grid, claims ------------------------------------------------------------------------------------------
+# -- arguments, the grid, claims -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({}, "no argument for parameter 'x'\n  limit: given: none"),
-    ({"x": np.zeros((2, 2), np.float16), "n": 1}, "argument 'x' must be an array of 1 axes\n  limit: given shape (2, 2)"),
+    ({"x": np.zeros((2, 2), np.float16), "n": 1},
+     "argument 'x' must be an array of 1 axes\n  limit: given shape (2, 2)"),
     ({"x": 3, "n": 1}, "argument 'x' must be an array of 1 axes\n  limit: given int"),
     ({"x": np.zeros(2, np.float32), "n": 1}, "argument 'x' must hold f16, not float32"),
     ({"x": np.zeros(2, np.float16), "n": 256}, "argument 'n' does not fit u8\n  limit: u8 holds 0 to 255, given 256")])
@@ -233,11 +235,11 @@ def test_the_grid_takes_shapes_and_scalars_and_is_never_negative():
 def test_a_grid_that_depends_on_memory_is_refused():
     k = Kernel("k")
     x = k.tensor("x", i32, 1)
-    k.where = Location("k.py", 7)
+    k.where = Location("<kernel>", 7)
     k.program_id(k.load_scalar(x, [k.number(0)]))
     with pytest.raises(TilecError) as fault:
         interp.evaluate_grid(k.program(), {"x": np.int32([4])})
-    assert str(fault.value) == ("k.py:7: the grid must follow from shapes and scalar arguments alone\n"
+    assert str(fault.value) == ("<kernel>:7: the grid must follow from shapes and scalar arguments alone\n"
                                 "  limit: it depends on load_scalar")
 
 
@@ -263,7 +265,7 @@ def test_first_difference_names_the_stage():
     assert array.tolist() == [0, 0]
 
 
-# -- LDS ------------------------------------------------------------------------------------------------------------------
+# -- LDS -------------------------------------------------------------------------------------------------------------
 
 class Ring:
     """A kernel in form clustered with one LDS ring of two slots; what the ops mean does not need layouts."""
@@ -288,7 +290,7 @@ class Ring:
 
     def read_and_store(self, slot: int, axes: tuple[int, ...] = ()) -> None:
         shape = (4, 2) if axes == (1, 0) else (2, 4)
-        read = self.k.emit(tile.SharedRead(self.buffer, self.k.number(slot), axes, results=(Value(TileType(shape, i32)),)))
+        read = self.k.make(tile.SharedRead, self.buffer, self.k.number(slot), axes, type=TileType(shape, i32))
         self.k.store(self.out, [self.k.number(0)] * 2, read)
 
     def barrier(self, *after: Value) -> None:
@@ -296,7 +298,7 @@ class Ring:
 
     def run(self, shape=(2, 4)) -> np.ndarray:
         out = np.full(shape, -1, np.int32)
-        interp.run(self.k.program().replace(form=self.form), {"x": np.arange(12, dtype=np.int32).reshape(4, 3), "out": out})
+        interp.run(self.k.program(form=self.form), {"x": np.arange(12, dtype=np.int32).reshape(4, 3), "out": out})
         return out
 
 

@@ -132,7 +132,8 @@ def test_fma_rounds_once():
     nearly = (1 + rng.integers(-3, 4, 4000) * 2.0**-23) * 2.0 ** rng.integers(-30, 1, 4000)
     c = (-a.astype(np.float64) * b * nearly).astype(np.float32)
     got = numerics.elementwise("fma", (a, b, c), f32, f32)
-    expected = [exact_f32(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist())]
+    numbers = zip(a.tolist(), b.tolist(), c.tolist())
+    expected = [exact_f32(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in numbers]
     assert np.array_equal(got, expected)
     tie = (np.float32(1 + 2.0**-23), np.float32(1 + 2.0**-23), np.float32(2.0**-60))     # f64 alone would lose 2^-60
     assert numerics.elementwise("fma", tie, f32, f32) == exact_f32(Fraction(float(tie[0])) ** 2 + Fraction(2) ** -60)

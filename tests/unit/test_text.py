@@ -12,7 +12,18 @@ from tilec.errors import InternalError, Location, TilecError
 from tilec.ir import interp, tile
 from tilec.ir.blocked import blocked
 from tilec.ir.core import (
-    OPS, Block, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Type, Value, fields_of,
+    OPS,
+    Block,
+    Op,
+    Program,
+    ScalarType,
+    SharedType,
+    TensorType,
+    TileType,
+    TokenType,
+    Type,
+    Value,
+    fields_of,
 )
 from tilec.ir.shared_layout import SharedLayout
 from tilec.ir.text import name_values, parse_program, print_program
@@ -89,7 +100,8 @@ def test_a_kernel_reads_well_and_means_the_same_after_parsing():
     tile.verify(parsed)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, s).astype(bf16.numpy()) for s in ((40, 50), (33, 50)))
-    assert interp.first_difference({"": program, "parsed": parsed}, {"A": a, "B": b, "C": np.zeros((40, 33), np.float32)}) == ""
+    arguments = {"A": a, "B": b, "C": np.zeros((40, 33), np.float32)}
+    assert interp.first_difference({"": program, "parsed": parsed}, arguments) == ""
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -106,16 +118,18 @@ def test_more_random_programs_round_trip(seed):
 LAYOUT = blocked((16, 64), (1, 0), 4, 4)
 SHARED = SharedLayout((16, 64), 16, (1, 0), granule=8, swizzle=(0, 0, 1, 0, 6), pad_interval=1024, pad_bytes=16)
 TYPES: list[Type] = [
-    *(ScalarType(t) for t in DTYPES.values()), TileType((4,), f32), TileType((16, 64), bf16, LAYOUT), TensorType(f32, 3),
-    TensorType(bf16, 2, None, 2, True), TensorType(bf16, 2, 0, 16), SharedType((8, 8), f32), SharedType((16, 64), bf16, 3, SHARED),
-    TokenType()]
-ATTRIBUTES = [0, -1, 7, 1.5, -0.0, 1e-30, 1e300, math.inf, -math.inf, math.nan, True, False, None, "", "phase", "hand over", "inf",
-              "true", "none", "f32", "not\"quoted\n", (), (1,), (1, (True, "x")), LAYOUT, SHARED, bf16]
+    *(ScalarType(t) for t in DTYPES.values()), TileType((4,), f32), TileType((16, 64), bf16, LAYOUT),
+    TensorType(f32, 3), TensorType(bf16, 2, None, 2, True), TensorType(bf16, 2, 0, 16), SharedType((8, 8), f32),
+    SharedType((16, 64), bf16, 3, SHARED), TokenType()]
+ATTRIBUTES = [
+    0, -1, 7, 1.5, -0.0, 1e-30, 1e300, math.inf, -math.inf, math.nan, True, False, None, "", "phase", "hand over",
+    "inf", "true", "none", "f32", "not\"quoted\n", (), (1,), (1, (True, "x")), LAYOUT, SHARED, bf16]
 
 
 def filled(op_class: type[Op], step: int) -> tuple[Op, tuple[Value, ...]]:
     """An op with every field filled, by turns with single values, lists and nothing, and the values it reads."""
-    reads = tuple(Value(TYPES[(step + i) % len(TYPES)], ("x", "", "long_name", "_7")[(step + i) % 4]) for i in range(4))
+    names = ("x", "", "long_name", "_7")
+    reads = tuple(Value(TYPES[(step + i) % len(TYPES)], names[(step + i) % 4]) for i in range(4))
     fields: dict = {}
     for i, name in enumerate(fields_of(op_class, "operand")):
         fields[name] = (reads[i % 4], reads[:2], None, (), reads[3:])[(i + step) % 5]
@@ -126,7 +140,8 @@ def filled(op_class: type[Op], step: int) -> tuple[Op, tuple[Value, ...]]:
         inner = tile.Constant(1, results=(Value(ScalarType(i32), "x"),))
         fields[name] = Block((param,) * (step % 2), (inner,) * (step % 3 > 0), (reads[0],) * (i + step % 2))
     results = tuple(Value(TYPES[(step + i) % len(TYPES)], "x") for i in range(step % 3))
-    return op_class(**fields, results=results, where=Location("a \"b\".py", step + 1, 3, 9) if step % 2 else None), reads
+    where = Location("a \"b\".py", step + 1, 3, 9) if step % 2 else None
+    return op_class(**fields, results=results, where=where), reads
 
 
 @pytest.mark.parametrize("mnemonic", OPS)
@@ -167,7 +182,8 @@ def test_a_layout_is_written_once():
 def test_names_are_unique_and_fit_the_grammar():
     hints = ["a", "a", "", "a.1", "a 1", "1", "", "é"]
     values = tuple(Value(ScalarType(f32), h) for h in hints)
-    assert list(name_values(Program("p", values, Block())).values()) == ["a", "a.1", "0", "a_1", "a_1.1", "_1", "1", "_"]
+    names = list(name_values(Program("p", values, Block())).values())
+    assert names == ["a", "a.1", "0", "a_1", "a_1.1", "_1", "1", "_"]
 
 
 def test_comments_and_blank_lines_are_allowed():

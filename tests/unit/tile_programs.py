@@ -9,7 +9,7 @@ import numpy as np
 
 from tilec.dtypes import DType, bf16, bool_, dtype, f32, i32
 from tilec.ir import tile
-from tilec.ir.core import Builder, Op, Program, ScalarType, TensorType, TileType, Type, Value
+from tilec.ir.core import Block, Builder, Op, Program, ScalarType, TensorType, TileType, Type, Value
 
 
 def like(type_: Type, element: DType) -> Type:
@@ -61,7 +61,7 @@ class Kernel:
         return self.make(tile.Dim, tensor, axis, type=ScalarType(i32))
 
     def view(self, tensor: Value, offsets: list[Value], extents: list[Value], axes: tuple[int, ...]) -> Value:
-        kind = TensorType(tensor.type.dtype, len(axes), alignment=tensor.type.dtype.bits // 8)
+        kind = TensorType(tensor.dtype, len(axes), alignment=tensor.dtype.bits // 8)
         return self.make(tile.View, tensor, tuple(offsets), tuple(extents), axes, type=kind)
 
     def map(self, function: str, *arguments: Value, name: str = "") -> Value:
@@ -74,36 +74,38 @@ class Kernel:
         return self.make(tile.Cast, source, saturate, type=like(source.type, element))
 
     def broadcast(self, source: Value, shape: tuple[int, ...]) -> Value:
-        return self.make(tile.Broadcast, source, type=TileType(shape, source.type.dtype))
+        return self.make(tile.Broadcast, source, type=TileType(shape, source.dtype))
 
     def expand_dims(self, source: Value, axis: int) -> Value:
-        shape = source.type.shape
-        return self.make(tile.ExpandDims, source, axis, type=TileType((*shape[:axis], 1, *shape[axis:]), source.type.dtype))
+        shape = source.shape
+        result = TileType((*shape[:axis], 1, *shape[axis:]), source.dtype)
+        return self.make(tile.ExpandDims, source, axis, type=result)
 
     def permute(self, source: Value, axes: tuple[int, ...]) -> Value:
-        shape = tuple(source.type.shape[a] for a in axes)
-        return self.make(tile.Permute, source, axes, type=TileType(shape, source.type.dtype))
+        shape = tuple(source.shape[a] for a in axes)
+        return self.make(tile.Permute, source, axes, type=TileType(shape, source.dtype))
 
     def reduce(self, kind: str, source: Value, axis: int) -> Value:
-        shape = source.type.shape[:axis] + source.type.shape[axis + 1:]
-        result = TileType(shape, source.type.dtype) if shape else ScalarType(source.type.dtype)
+        shape = source.shape[:axis] + source.shape[axis + 1:]
+        result = TileType(shape, source.dtype) if shape else ScalarType(source.dtype)
         return self.make(tile.Reduce, source, axis, kind, type=result)
 
     def dot(self, a: Value, b: Value, accumulator: Value, name: str = "", **more: Any) -> Value:
         return self.make(tile.Dot, a, b, accumulator, type=accumulator.type, name=name, **more)
 
-    def load(self, tensor: Value, indices: list[Value], shape: tuple[int, ...], fill: Value | None = None, name: str = "",
-             inside: tuple[bool, ...] = ()) -> Value:
-        return self.make(tile.Load, tensor, tuple(indices), fill, inside, type=TileType(shape, tensor.type.dtype), name=name)
+    def load(self, tensor: Value, indices: list[Value], shape: tuple[int, ...], fill: Value | None = None,
+             name: str = "", inside: tuple[bool, ...] = ()) -> Value:
+        result = TileType(shape, tensor.dtype)
+        return self.make(tile.Load, tensor, tuple(indices), fill, inside, type=result, name=name)
 
     def store(self, tensor: Value, indices: list[Value], value: Value) -> None:
         self.emit(tile.Store(tensor, tuple(indices), value))
 
     def load_scalar(self, tensor: Value, indices: list[Value]) -> Value:
-        return self.make(tile.LoadScalar, tensor, tuple(indices), type=ScalarType(tensor.type.dtype))
+        return self.make(tile.LoadScalar, tensor, tuple(indices), type=ScalarType(tensor.dtype))
 
     def gather(self, tensor: Value, indices: list[Value], fill: Value | None = None) -> Value:
-        return self.make(tile.Gather, tensor, tuple(indices), fill, type=like(indices[0].type, tensor.type.dtype))
+        return self.make(tile.Gather, tensor, tuple(indices), fill, type=like(indices[0].type, tensor.dtype))
 
     def scatter(self, tensor: Value, indices: list[Value], value: Value) -> None:
         self.emit(tile.Scatter(tensor, tuple(indices), value))
@@ -111,10 +113,11 @@ class Kernel:
     def atomic_add(self, tensor: Value, indices: list[Value], value: Value) -> None:
         self.emit(tile.AtomicAdd(tensor, tuple(indices), value))
 
-    def block(self, params: list[Value], build: Callable[..., Any]) -> Any:
+    def block(self, params: list[Value], build: Callable[..., Any]) -> Block:
+        """The ops that `build` adds and the values that it returns (None: none)."""
         outer, self.builder = self.builder, Builder()
         yields = build(*params)
-        block = self.builder.block(params, yields)
+        block = self.builder.block(params, yields or ())
         self.builder = outer
         return block
 

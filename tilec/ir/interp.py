@@ -1,9 +1,9 @@
 """The meaning of a tile program: a numpy interpreter for every form, and the one place that computes a grid.
 
-A workgroup runs op by op as a whole; an op's meaning is one small function under `@means`, its arithmetic is `numerics`.
-Tiles are arrays of `numerics.held_as`, scalars numpy scalars, tensors windows on the caller's memory, LDS rings arrays.
-Claims are checked: what raises is an axis marked `inside` that is not, a view beyond its tensor, and a read of an LDS slot
-that was never written, whose bytes another buffer took over, or whose copy no barrier waited for.
+A workgroup runs op by op as a whole; an op's meaning is one small function under `@means`, its arithmetic is
+`numerics`. Tiles are arrays of `numerics.held_as`, scalars numpy scalars, tensors windows on the caller's memory, LDS
+rings arrays. Claims are checked: what raises is an axis marked `inside` that is not, a view beyond its tensor, and a
+read of an LDS slot that was never written, whose bytes another buffer took over, or whose copy no barrier waited for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tilec.dtypes import DType, i32
+from tilec.dtypes import i32
 from tilec.errors import InternalError, TilecError
 from tilec.ir import numerics, tile
 from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value, used_outside
@@ -28,8 +28,8 @@ def run(program: Program, arguments: Mapping[str, Any], program_ids: Iterable[tu
     """Runs every workgroup of the grid (or those named), one after the other, on numpy arrays in place.
 
     Tensors are ndarrays of any strides in the tensor's numpy type; bf16 and smaller floats are ml_dtypes arrays or raw
-    unsigned integers. `observe(program_id, op, results)` sees every op executed. Raises TilecError for arguments that do
-    not fit.
+    unsigned integers. `observe(program_id, op, results)` sees every op executed. Raises TilecError for arguments that
+    do not fit.
     """
     values = {p: _bind(p, _argument(p, arguments)) for p in program.params}
     if program_ids is None:
@@ -90,7 +90,7 @@ def first_difference(stages: Mapping[str, Program], arguments: Mapping[str, Any]
     return ""
 
 
-# -- arguments ---------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class _Window:
@@ -114,7 +114,7 @@ def _bind_shape(parameter: Value, given: Any) -> Any:
 
 
 def _bind_scalar(parameter: Value, given: Any) -> Any:
-    element = parameter.type.dtype
+    element = parameter.dtype
     if not element.is_float and not element.limits[0] <= given <= element.limits[1]:
         raise TilecError(f"argument {parameter.name!r} does not fit {element}",
                          limit=f"{element} holds {element.limits[0]} to {element.limits[1]}, given {given}")
@@ -124,16 +124,16 @@ def _bind_scalar(parameter: Value, given: Any) -> Any:
 def _bind(parameter: Value, given: Any) -> Any:
     if not isinstance(parameter.type, TensorType):
         return _bind_scalar(parameter, given)
-    element, rank = parameter.type.dtype, parameter.type.rank
+    element, rank = parameter.dtype, parameter.rank
     if not isinstance(given, np.ndarray) or given.ndim != rank:
-        raise TilecError(f"argument {parameter.name!r} must be an array of {rank} axes",
-                         limit=f"given {f'shape {given.shape}' if isinstance(given, np.ndarray) else type(given).__name__}")
+        shown = f"shape {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+        raise TilecError(f"argument {parameter.name!r} must be an array of {rank} axes", limit=f"given {shown}")
     if given.dtype not in (element.numpy(), numerics.storage_of(element)):
         raise TilecError(f"argument {parameter.name!r} must hold {element}, not {given.dtype}")
     return _Window(given.view(numerics.storage_of(element)), given.shape)
 
 
-# -- one workgroup -----------------------------------------------------------------------------------------------------
+# -- one workgroup ---------------------------------------------------------------------------------------------------
 
 @dataclass
 class _Ring:
@@ -205,26 +205,18 @@ def means(op_class: type[Op]) -> Callable[[Callable[[_Workgroup, Any], Any]], Ca
     return register
 
 
-def _shape(value: Value) -> tuple[int, ...]:
-    return value.type.shape if isinstance(value.type, (TileType, SharedType)) else ()
-
-
-def _element(value: Value) -> DType:
-    return value.type.dtype  # type: ignore[union-attr]
-
-
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------------------------
 
 @means(tile.Constant)
 def _constant(w: _Workgroup, op: tile.Constant) -> Any:
-    number = numerics.constant(op.value, _element(op.result))
-    return np.full(_shape(op.result), number) if isinstance(op.result.type, TileType) else number
+    number = numerics.constant(op.value, op.result.dtype)
+    return np.full(op.result.shape, number) if isinstance(op.result.type, TileType) else number
 
 
 @means(tile.Iota)
 def _iota(w: _Workgroup, op: tile.Iota) -> Any:
-    shape = _shape(op.result)
-    along = numerics.cast(np.arange(shape[op.axis], dtype=np.int32), i32, _element(op.result))
+    shape = op.result.shape
+    along = numerics.cast(np.arange(shape[op.axis], dtype=np.int32), i32, op.result.dtype)
     return np.broadcast_to(along.reshape([-1 if a == op.axis else 1 for a in range(len(shape))]), shape)
 
 
@@ -235,17 +227,17 @@ def _program_id(w: _Workgroup, op: tile.ProgramId) -> Any:
 
 @means(tile.Elementwise)
 def _elementwise(w: _Workgroup, op: tile.Elementwise) -> Any:
-    return numerics.elementwise(op.function, w.all(op.arguments), _element(op.arguments[-1]), _element(op.result))
+    return numerics.elementwise(op.function, w.all(op.arguments), op.arguments[-1].dtype, op.result.dtype)
 
 
 @means(tile.Cast)
 def _cast(w: _Workgroup, op: tile.Cast) -> Any:
-    return numerics.cast(w[op.source], _element(op.source), _element(op.result), op.saturate)
+    return numerics.cast(w[op.source], op.source.dtype, op.result.dtype, op.saturate)
 
 
 @means(tile.Broadcast)
 def _broadcast(w: _Workgroup, op: tile.Broadcast) -> Any:
-    return np.broadcast_to(w[op.source], _shape(op.result))
+    return np.broadcast_to(w[op.source], op.result.shape)
 
 
 @means(tile.ExpandDims)
@@ -260,7 +252,7 @@ def _permute(w: _Workgroup, op: tile.Permute) -> Any:
 
 @means(tile.Reduce)
 def _reduce(w: _Workgroup, op: tile.Reduce) -> Any:
-    return numerics.reduce(op.kind, w[op.source], op.axis, _element(op.source))
+    return numerics.reduce(op.kind, w[op.source], op.axis, op.source.dtype)
 
 
 @means(tile.Dot)
@@ -270,7 +262,7 @@ def _dot(w: _Workgroup, op: tile.Dot) -> Any:
         axis = 1 - index
         blocks = np.repeat(w[scale], factors[index].shape[axis] // w[scale].shape[axis], axis=axis)
         factors[index] = factors[index].astype(np.float64) * blocks
-    return numerics.dot(*factors, w[op.accumulator], _element(op.result))
+    return numerics.dot(*factors, w[op.accumulator], op.result.dtype)
 
 
 @means(tile.ConvertLayout)
@@ -278,7 +270,7 @@ def _convert_layout(w: _Workgroup, op: tile.ConvertLayout) -> Any:
     return w[op.source]
 
 
-# -- global memory -----------------------------------------------------------------------------------------------------
+# -- global memory ---------------------------------------------------------------------------------------------------
 
 @means(tile.Dim)
 def _dim(w: _Workgroup, op: tile.Dim) -> Any:
@@ -325,9 +317,9 @@ def _tile_region(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[
 
 
 def _read_tile(w: _Workgroup, op: Any, target: Value, fill: Any) -> Any:
-    element = _element(target)
-    result = np.full(_shape(target), fill, numerics.held_as(element))
-    region = _tile_region(w, op, _shape(target))
+    element = target.dtype
+    result = np.full(target.shape, fill, numerics.held_as(element))
+    region = _tile_region(w, op, target.shape)
     if region:
         within, of_tile = region
         result[of_tile] = numerics.decode(w[op.tensor].array[within], element)
@@ -347,10 +339,10 @@ def _load(w: _Workgroup, op: tile.Load) -> Any:
 
 @means(tile.Store)
 def _store(w: _Workgroup, op: tile.Store) -> None:
-    region = _tile_region(w, op, _shape(op.value))
+    region = _tile_region(w, op, op.value.shape)
     if region:
         within, of_tile = region
-        _writable(w[op.tensor], op)[within] = numerics.encode(w[op.value][of_tile], _element(op.value))
+        _writable(w[op.tensor], op)[within] = numerics.encode(w[op.value][of_tile], op.value.dtype)
 
 
 def _places(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -366,7 +358,7 @@ def _places(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[np.nd
 @means(tile.LoadScalar)
 def _load_scalar(w: _Workgroup, op: tile.LoadScalar) -> Any:
     places, inside = _places(w, op, ())
-    element = _element(op.result)
+    element = op.result.dtype
     if not inside:
         return numerics.constant(0, element)
     return numerics.decode(w[op.tensor].array[places], element)[0]
@@ -374,9 +366,9 @@ def _load_scalar(w: _Workgroup, op: tile.LoadScalar) -> Any:
 
 @means(tile.Gather)
 def _gather(w: _Workgroup, op: tile.Gather) -> Any:
-    element = _element(op.result)
-    places, inside = _places(w, op, _shape(op.result))
-    result = np.full(_shape(op.result), 0 if op.fill is None else w[op.fill], numerics.held_as(element))
+    element = op.result.dtype
+    places, inside = _places(w, op, op.result.shape)
+    result = np.full(op.result.shape, 0 if op.fill is None else w[op.fill], numerics.held_as(element))
     if inside.any():
         result[inside] = numerics.decode(w[op.tensor].array[places], element)
     return result
@@ -384,15 +376,15 @@ def _gather(w: _Workgroup, op: tile.Gather) -> Any:
 
 @means(tile.Scatter)
 def _scatter(w: _Workgroup, op: tile.Scatter) -> None:
-    places, inside = _places(w, op, _shape(op.value))
+    places, inside = _places(w, op, op.value.shape)
     if inside.any():
-        _writable(w[op.tensor], op)[places] = numerics.encode(w[op.value][inside], _element(op.value))
+        _writable(w[op.tensor], op)[places] = numerics.encode(w[op.value][inside], op.value.dtype)
 
 
 @means(tile.AtomicAdd)
 def _atomic_add(w: _Workgroup, op: tile.AtomicAdd) -> None:
-    element = _element(op.value)
-    places, inside = _places(w, op, _shape(op.value))
+    element = op.value.dtype
+    places, inside = _places(w, op, op.value.shape)
     if not inside.any():
         return
     array = _writable(w[op.tensor], op)
@@ -406,7 +398,7 @@ def _atomic_add(w: _Workgroup, op: tile.AtomicAdd) -> None:
         array[place] = numerics.encode(total, element)
 
 
-# -- control -----------------------------------------------------------------------------------------------------------
+# -- control ---------------------------------------------------------------------------------------------------------
 
 @means(tile.For)
 def _for(w: _Workgroup, op: tile.For) -> tuple[Any, ...]:
@@ -425,7 +417,7 @@ def _if(w: _Workgroup, op: tile.If) -> tuple[Any, ...]:
     return w.block(op.then if w[op.condition] else op.otherwise)
 
 
-# -- LDS ---------------------------------------------------------------------------------------------------------------
+# -- LDS -------------------------------------------------------------------------------------------------------------
 
 @means(tile.Alloc)
 def _alloc(w: _Workgroup, op: tile.Alloc) -> _Ring:
@@ -474,7 +466,8 @@ def _shared_read(w: _Workgroup, op: tile.SharedRead) -> Any:
     if not ring.written[slot]:
         raise InternalError(f"LDS slot {slot} of %{op.buffer.name} is read but not written", where=op.where)
     if ring.copying[slot] is not None:
-        raise InternalError(f"LDS slot {slot} of %{op.buffer.name} is read before a barrier waits for its copy", where=op.where)
+        raise InternalError(f"LDS slot {slot} of %{op.buffer.name} is read before a barrier waits for its copy",
+                            where=op.where)
     data = ring.data[slot].copy()
     data = data.transpose(op.axes) if op.axes else data
     return (data, _Completion(ring, slot)) if len(op.results) == 2 else data

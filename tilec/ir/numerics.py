@@ -1,9 +1,9 @@
 """What arithmetic means, in numpy: the one definition that the interpreter, constant folding and the tests share.
 
 Floats of 16 bits and fewer are computed in f32 and rounded once to their type, nearest even; f32 and f64 in their own
-precision, fma with one rounding. exp2, log, sin, ... are computed in f64 and rounded. Integers wrap. A floor division or
-remainder by zero is 0; a shift takes its amount modulo the width. minimum and maximum ignore NaN, and -0 is below +0.
-Types that numpy lacks are held as f32 values that the type can represent; `decode` and `encode` translate memory.
+precision, fma with one rounding. exp2, log, sin, ... are computed in f64 and rounded. Integers wrap. A floor division
+or remainder by zero is 0; a shift takes its amount modulo the width. minimum and maximum ignore NaN, and -0 is below
++0. Types that numpy lacks are held as f32 values that the type can represent; `decode` and `encode` translate memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-# -- representation ----------------------------------------------------------------------------------------------------
+# -- representation --------------------------------------------------------------------------------------------------
 
 @cache
 def held_as(element: DType) -> np.dtype:
@@ -42,7 +42,8 @@ def held_as(element: DType) -> np.dtype:
 
 
 def storage_of(element: DType) -> np.dtype:
-    """The numpy type of one element in memory: raw unsigned integers where numpy has no such type (sub-byte: a byte each)."""
+    """The numpy type of one element in memory: raw unsigned integers where numpy has no such type (sub-byte: a byte
+    each)."""
     if held_as(element) == element.numpy():
         return element.numpy()
     return _WORDS[max(8, element.bits)]
@@ -98,13 +99,13 @@ def _codes(element: DType) -> np.ndarray:
     return values
 
 
-# -- rounding and casts ------------------------------------------------------------------------------------------------
+# -- rounding and casts ----------------------------------------------------------------------------------------------
 
 @_quiet
 def round_to(values: Array, element: DType, saturate: bool = False) -> Array:
-    """f64 or f32 values rounded to a float type, nearest even. What rounds beyond the largest finite value becomes infinity,
-    NaN in a type without infinity, the largest in a type without either; with `saturate` it is the largest in every type,
-    and only infinity itself follows the rule before."""
+    """f64 or f32 values rounded to a float type, nearest even. What rounds beyond the largest finite value becomes
+    infinity, NaN in a type without infinity, the largest in a type without either; with `saturate` it is the largest in
+    every type, and only infinity itself follows the rule before."""
     if saturate:
         high = element.limits[1]
         values = np.where(np.isfinite(values), np.clip(values, -high, high), values)
@@ -171,7 +172,7 @@ def constant(value: int | float | bool, element: DType) -> Array:
     return np.uint64(int(value) & (1 << 64) - 1).astype(held_as(element))
 
 
-# -- elementwise functions ---------------------------------------------------------------------------------------------
+# -- elementwise functions -------------------------------------------------------------------------------------------
 
 def _ordered(pick: Callable[..., Array], zero_sign: Callable[..., Array]) -> Callable[[Array, Array], Array]:
     """fmin or fmax with -0 below +0, as v_min_f32 and v_max_f32 define it."""
@@ -257,12 +258,12 @@ def elementwise(function: str, arguments: tuple[Array, ...], operand: DType, res
     return np.asarray(value, held_as(result))[()]
 
 
-# -- reductions and products -------------------------------------------------------------------------------------------
+# -- reductions and products -----------------------------------------------------------------------------------------
 
 @_quiet
 def reduce(kind: str, values: Array, axis: int, element: DType) -> Array:
-    """A tile combined along an axis. Sums of floats are formed in f64 and rounded once to f32, then to 16 bits: the order
-    that a kernel takes is its own choice, and small integers come out exact in any."""
+    """A tile combined along an axis. Sums of floats are formed in f64 and rounded once to f32, then to 16 bits: the
+    order that a kernel takes is its own choice, and small integers come out exact in any."""
     if kind == "sum":
         if element.is_float:
             return round_to(values.astype(np.float64).sum(axis=axis), element)

@@ -2,11 +2,11 @@
 
 Both follow the declared fields of ops and types, so a new op needs nothing here. An op is a line
 
-    %name: type, ... = mnemonic operand, ... attribute=value ... region(%name: type, ...) { ... yield %name } at "file":1:1:1
+    %name: type, ... = mnemonic operand, ... attribute=value ... region(%name: type, ...) { ... yield %name } at PLACE
 
-Operands and attributes stand in the order of declaration; operands at the end and attributes that equal their default are
-left out, `-` is none and `[...]` a tuple. Value names are the user's, made unique by a number behind a dot; `at` gives
-line, column and width of the user's code; a layout is written once, above the program.
+Operands and attributes stand in the order of declaration; operands at the end and attributes that equal their default
+are left out, `-` is none and `[...]` a tuple. Value names are the user's, made unique by a number behind a dot;
+PLACE is "file":line:column:width in the user's code; a layout is written once, above the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from tilec.dtypes import DTYPES, DType
 from tilec.errors import InternalError, Location, TilecError
 from tilec.ir import tile
 from tilec.ir.core import (
-    OPS, Block, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Type, Value, fields_of,
+    OPS,
+    Block,
+    Op,
+    Program,
+    ScalarType,
+    SharedType,
+    TensorType,
+    TileType,
+    TokenType,
+    Type,
+    Value,
+    fields_of,
 )
 from tilec.ir.layout import Layout
 from tilec.ir.shared_layout import SharedLayout
@@ -33,7 +44,7 @@ _WORDS = {"true": True, "false": False, "none": None, "inf": math.inf, "nan": ma
 assert tile.Constant.mnemonic in OPS
 
 
-# -- printing ----------------------------------------------------------------------------------------------------------
+# -- printing --------------------------------------------------------------------------------------------------------
 
 def print_program(program: Program, locations: bool = False) -> str:
     """The program's text; with `locations`, each op ends with the user's line it came from."""
@@ -41,7 +52,8 @@ def print_program(program: Program, locations: bool = False) -> str:
 
 
 def name_values(program: Program) -> dict[Value, str]:
-    """A unique name for every value: its hint, numbered from the second of a kind on; a bare number where it has none."""
+    """A unique name for every value: its hint, numbered from the second of a kind on; a bare number where it has
+    none."""
     names: dict[Value, str] = {}
     counts: dict[str, int] = {}
 
@@ -87,7 +99,8 @@ class _Printer:
         operands = [getattr(op, f) for f in _without_defaults(op, "operand")]
         attributes = [f"{f}={self.attribute(getattr(op, f), op)}" for f in _attributes(op)]
         results = f"{self.definitions(op.results)} = " if op.results else ""
-        line = " ".join(filter(None, [f"{indent}{results}{op.mnemonic}", ", ".join(map(self.operand, operands)), *attributes]))
+        words = [f"{indent}{results}{op.mnemonic}", ", ".join(map(self.operand, operands)), *attributes]
+        line = " ".join(filter(None, words))
         lines: list[str] = []
         for name in fields_of(type(op), "region"):
             block = getattr(op, name)
@@ -165,7 +178,7 @@ def _default(op_class: type[Op], name: str) -> Any:
     return next(f.default for f in dataclasses.fields(op_class) if f.name == name)
 
 
-# -- parsing -----------------------------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------------------------
 
 _GRAMMAR = r"""
 start: _NL? layout* program
@@ -213,7 +226,7 @@ def parse_program(text: str, source: str = "<tile program>") -> Program:
         tree = _parser().parse(text if text.endswith("\n") else text + "\n")
     except lark.exceptions.UnexpectedInput as fault:
         found = str(getattr(fault, "token", getattr(fault, "char", ""))).strip()
-        expected = getattr(fault, "accepts", None) or getattr(fault, "expected", None) or getattr(fault, "allowed", None) or ()
+        expected = getattr(fault, "expected", None) or getattr(fault, "allowed", None) or ()
         raise TilecError(f"this is no tile program: unexpected {found or 'end of line'}",
                          where=Location(source, max(fault.line, 1), max(fault.column, 1)),
                          limit=f"expected one of {', '.join(sorted(expected))}") from None

@@ -1,8 +1,8 @@
 """The ops of a tile program, and what each form allows.
 
-`traced`: what the user wrote: no layouts, no LDS. `laid_out`: every tile has a layout; conversions and LDS traffic are ops.
-`clustered`: loops are pipelined, ops of marked loops stand in clusters, barriers carry their reasons.
-Tiles and scalars share the elementwise ops. Index arithmetic is i32; element addresses are formed in 64 bits by the backend.
+`traced`: what the user wrote: no layouts, no LDS. `laid_out`: every tile has a layout; conversions and LDS traffic are
+ops. `clustered`: loops are pipelined, ops of marked loops stand in clusters, barriers carry their reasons. Tiles and
+scalars share the elementwise ops. Index arithmetic is i32; element addresses are formed in 64 bits by the backend.
 `verify` checks a program against its form; the meaning of each op is `ir/interp.py`.
 """
 
@@ -14,19 +14,31 @@ from typing import ClassVar
 from tilec.dtypes import DType
 from tilec.errors import InternalError
 from tilec.ir.core import (
-    Block, Effect, Op, Program, ScalarType, SharedType, TileType, TokenType, Value,
-    attribute, operand, region, register,
+    Block,
+    Effect,
+    Op,
+    Program,
+    ScalarType,
+    TileType,
+    TokenType,
+    Value,
+    attribute,
+    operand,
+    region,
+    register,
 )
 from tilec.ir.layout import Layout
 
 # name -> (number of arguments, result). 'same': the type of the arguments; 'bool': a comparison; the first argument of
 # `where` is a bool. Integer floordiv and mod have Python's floor semantics; shifts are arithmetic for signed types.
 ELEMENTWISE: dict[str, tuple[int, str]] = {
-    "add": (2, "same"), "sub": (2, "same"), "mul": (2, "same"), "div": (2, "same"), "floordiv": (2, "same"), "mod": (2, "same"),
+    "add": (2, "same"), "sub": (2, "same"), "mul": (2, "same"), "div": (2, "same"), "floordiv": (2, "same"),
+    "mod": (2, "same"),
     "minimum": (2, "same"), "maximum": (2, "same"), "and": (2, "same"), "or": (2, "same"), "xor": (2, "same"),
     "shl": (2, "same"), "shr": (2, "same"), "fma": (3, "same"),
     "neg": (1, "same"), "abs": (1, "same"), "not": (1, "same"),
-    "exp2": (1, "same"), "exp": (1, "same"), "log2": (1, "same"), "log": (1, "same"), "sqrt": (1, "same"), "rsqrt": (1, "same"),
+    "exp2": (1, "same"), "exp": (1, "same"), "log2": (1, "same"), "log": (1, "same"), "sqrt": (1, "same"),
+    "rsqrt": (1, "same"),
     "reciprocal": (1, "same"), "sin": (1, "same"), "cos": (1, "same"), "floor": (1, "same"), "ceil": (1, "same"),
     "lt": (2, "bool"), "le": (2, "bool"), "gt": (2, "bool"), "ge": (2, "bool"), "eq": (2, "bool"), "ne": (2, "bool"),
     "where": (3, "same"),
@@ -35,7 +47,8 @@ REDUCTIONS = ("sum", "max", "min")
 _INTEGERS, _BITS, _FLOATS, _NUMBERS = ("int", "uint"), ("int", "uint", "bool"), ("float",), ("int", "uint", "float")
 _KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), _INTEGERS), **dict.fromkeys(("and", "or", "xor", "not"), _BITS),
-    **dict.fromkeys(("div", "exp2", "exp", "log2", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "floor", "ceil"), _FLOATS),
+    **dict.fromkeys(("div", "exp2", "exp", "log2", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "floor", "ceil"),
+                    _FLOATS),
     **dict.fromkeys(("eq", "ne", "where"), (*_NUMBERS, "bool")),
 }
 
@@ -85,10 +98,12 @@ class Dim(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class View(Op):
-    """A window into a tensor: per axis of the tensor an element offset and an extent, both i32 scalars and both inside of it.
+    """A window into a tensor: per axis of the tensor an element offset and an extent, both i32 scalars and both inside
+    of it.
 
-    `axes` lists the kept axes in the view's order, so that a view may also transpose. The others have been indexed (their
-    extent says nothing): they vanish, and where the index is outside the tensor the view is empty: all its extents are 0.
+    `axes` lists the kept axes in the view's order, so that a view may also transpose. The others have been indexed
+    (their extent says nothing): they vanish, and where the index is outside the tensor the view is empty: all its
+    extents are 0.
     """
 
     mnemonic: ClassVar[str] = "view"
@@ -101,7 +116,8 @@ class View(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class Elementwise(Op):
-    """`function` of ELEMENTWISE applied element by element; all arguments have the result's shape (scalars: a scalar result)."""
+    """`function` of ELEMENTWISE applied element by element; all arguments have the result's shape (scalars: a scalar
+    result)."""
 
     mnemonic: ClassVar[str] = "map"
     arguments: tuple[Value, ...] = operand()
@@ -111,8 +127,9 @@ class Elementwise(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class Cast(Op):
-    """Conversion to the result's dtype. Floats round to nearest even; float to integer truncates and clamps (NaN gives 0).
-    `saturate`: a finite value beyond the largest finite one of a narrower float becomes that one instead of infinity."""
+    """Conversion to the result's dtype. Floats round to nearest even; float to integer truncates and clamps (NaN gives
+    0). `saturate`: a finite value beyond the largest finite one of a narrower float becomes that one instead of
+    infinity."""
 
     mnemonic: ClassVar[str] = "cast"
     source: Value = operand()
@@ -164,7 +181,8 @@ class Reduce(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class Dot(Op):
-    """a (M x K) times b (K x N) plus `accumulator` (M x N, f32, f64 or i32). `scales` holds MX scales, one per operand, or nothing."""
+    """a (M x K) times b (K x N) plus `accumulator` (M x N, f32, f64 or i32). `scales` holds MX scales, one per operand,
+    or nothing."""
 
     mnemonic: ClassVar[str] = "dot"
     a: Value = operand()
@@ -179,7 +197,8 @@ class Dot(Op):
 @dataclass(frozen=True, eq=False)
 class Load(Op):
     """The tile at tile index `indices` of a tensor: element i along axis d has coordinate indices[d] * shape[d] + i.
-    Elements outside the tensor are `fill` (a scalar; zero when None). `inside[d]` says that axis d is known to be within bounds."""
+    Elements outside the tensor are `fill` (a scalar; zero when None). `inside[d]` says that axis d is known to be
+    within bounds."""
 
     mnemonic: ClassVar[str] = "load"
     effect: ClassVar[Effect] = Effect.READ
@@ -216,7 +235,8 @@ class LoadScalar(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class Gather(Op):
-    """Element by element: reads the tensor at the element coordinates given by one i32 tile per axis; `fill` (or 0) outside."""
+    """Element by element: reads the tensor at the element coordinates given by one i32 tile per axis; `fill` (or 0)
+    outside."""
 
     mnemonic: ClassVar[str] = "gather"
     effect: ClassVar[Effect] = Effect.READ
@@ -241,7 +261,8 @@ class Scatter(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class AtomicAdd(Op):
-    """Element by element: adds `value` atomically (device scope, relaxed) at the coordinates given by one i32 tile per axis."""
+    """Element by element: adds `value` atomically (device scope, relaxed) at the coordinates given by one i32 tile per
+    axis."""
 
     mnemonic: ClassVar[str] = "atomic_add"
     effect: ClassVar[Effect] = Effect.ATOMIC
@@ -253,8 +274,9 @@ class AtomicAdd(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class For(Op):
-    """Counts from `lower` while below `upper` by `step` (i32 scalars, step > 0). The body's parameters are the counter and the
-    carried values, it yields the next carried values; the results are the carried values after the last trip."""
+    """Counts from `lower` while below `upper` by `step` (i32 scalars, step > 0). The body's parameters are the counter
+    and the carried values, it yields the next carried values; the results are the carried values after the last
+    trip."""
 
     mnemonic: ClassVar[str] = "for"
     lower: Value = operand()
@@ -275,7 +297,7 @@ class If(Op):
     otherwise: Block = region()
 
 
-# -- form laid_out and later ----------------------------------------------------------------------------------------------
+# -- form laid_out and later -----------------------------------------------------------------------------------------
 
 @register
 @dataclass(frozen=True, eq=False)
@@ -289,8 +311,8 @@ class ConvertLayout(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class Alloc(Op):
-    """A ring of tile buffers in LDS. Buffers whose lives do not overlap may share bytes (`passes/place_lds.py`): `offset` is
-    the first byte once placed, -1 before."""
+    """A ring of tile buffers in LDS. Buffers whose lives do not overlap may share bytes (`passes/place_lds.py`):
+    `offset` is the first byte once placed, -1 before."""
 
     mnemonic: ClassVar[str] = "alloc"
     offset: int = attribute(-1)
@@ -326,8 +348,9 @@ class SharedRead(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class AsyncCopy(Op):
-    """Copies a tile from a tensor straight to LDS, past the registers. Bounds as for Load with a fill of 0; only axes whose
-    bounds fall on whole copies may lack `inside`. `layout` says which lane copies what. The result is its completion."""
+    """Copies a tile from a tensor straight to LDS, past the registers. Bounds as for Load with a fill of 0; only axes
+    whose bounds fall on whole copies may lack `inside`. `layout` says which lane copies what. The result is its
+    completion."""
 
     mnemonic: ClassVar[str] = "async_copy"
     effect: ClassVar[Effect] = Effect.WRITE
@@ -343,8 +366,9 @@ class AsyncCopy(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class Barrier(Op):
-    """All waves of the workgroup meet. `after` lists the accesses that must be complete before this wave arrives: tokens of
-    writes that the barrier publishes, and tiles read from buffers that it hands over. `reason`: 'publish', 'hand over', 'phase'."""
+    """All waves of the workgroup meet. `after` lists the accesses that must be complete before this wave arrives:
+    tokens of writes that the barrier publishes, and tiles read from buffers that it hands over. `reason`: 'publish',
+    'hand over', 'phase'."""
 
     mnemonic: ClassVar[str] = "barrier"
     effect: ClassVar[Effect] = Effect.BARRIER
@@ -355,7 +379,7 @@ class Barrier(Op):
 LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barrier)
 
 
-# -- the verifier -----------------------------------------------------------------------------------------------------------
+# -- the verifier ----------------------------------------------------------------------------------------------------
 
 def verify(program: Program) -> None:
     """Raises InternalError where the program breaks SSA scoping, an op's typing rule, or a rule of its form."""
@@ -366,7 +390,8 @@ def verify(program: Program) -> None:
 
 
 def _verify_block(program: Program, block: Block, scope: set[Value], defined: set[Value]) -> None:
-    """`scope` is what the block sees, `defined` all that the program has defined: a value has one definition anywhere."""
+    """`scope` is what the block sees, `defined` all that the program has defined: a value has one definition
+    anywhere."""
     def define(value: Value, op: Op | None) -> None:
         _require(value not in defined, f"%{value.name} is defined twice", op)
         scope.add(value)
@@ -392,10 +417,12 @@ def _verify_op(program: Program, op: Op) -> None:
     for result in op.results:
         if isinstance(result.type, TileType):
             has_layout = result.type.layout is not None
-            _require(has_layout == laid_out, f"tile %{result.name} {'has a' if has_layout else 'lacks its'} layout in form {program.form}", op)
-            if has_layout:
-                _require(result.type.layout.shape == result.type.shape,
-                         f"layout of %{result.name} covers {result.type.layout.shape}, the tile is {result.type.shape}", op)
+            state = "has a" if has_layout else "lacks its"
+            _require(has_layout == laid_out, f"tile %{result.name} {state} layout in form {program.form}", op)
+            if result.type.layout is not None:
+                covered = result.type.layout.shape
+                _require(covered == result.type.shape,
+                         f"layout of %{result.name} covers {covered}, the tile is {result.type.shape}", op)
     rule = _RULES.get(type(op))
     if rule:
         rule(op)
@@ -404,10 +431,6 @@ def _verify_op(program: Program, op: Op) -> None:
 def _require(condition: bool, fault: str, op: Op | None) -> None:
     if not condition:
         raise InternalError(f"tile program: {fault}", where=op.where if op else None)
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    return value.type.shape if isinstance(value.type, (TileType, SharedType)) else ()
 
 
 def _layout(value: Value) -> object:
@@ -419,119 +442,123 @@ def _elementwise(op: Elementwise) -> None:
     _require(count == len(op.arguments), f"map {op.function!r} takes {count} arguments, not {len(op.arguments)}", op)
     data = op.arguments[1:] if op.function == "where" else op.arguments
     for argument in op.arguments:
-        _require(_shape(argument) == _shape(op.result), f"map {op.function}: shapes differ", op)
+        _require(argument.shape == op.result.shape, f"map {op.function}: shapes differ", op)
         _require(_layout(argument) == _layout(op.result), f"map {op.function}: layouts differ", op)
-    _require(len({a.type.dtype for a in data}) == 1, f"map {op.function}: dtypes differ", op)
+    _require(len({a.dtype for a in data}) == 1, f"map {op.function}: dtypes differ", op)
     if kind == "bool" or op.function == "where":
         flag = op.result if kind == "bool" else op.arguments[0]
-        _require(flag.type.dtype.name == "bool", f"map {op.function}: needs a bool", op)
-    _require(accepts(op.function, data[0].type.dtype), f"map {op.function} of {data[0].type.dtype}", op)
+        _require(flag.dtype.name == "bool", f"map {op.function}: needs a bool", op)
+    _require(accepts(op.function, data[0].dtype), f"map {op.function} of {data[0].dtype}", op)
     if kind == "same":
-        _require(op.result.type.dtype == data[0].type.dtype, f"map {op.function}: result dtype differs", op)
+        _require(op.result.dtype == data[0].dtype, f"map {op.function}: result dtype differs", op)
 
 
 def _same_layout_and_shape(op: Cast) -> None:
-    _require(_shape(op.source) == _shape(op.result), "cast changes the shape", op)
+    _require(op.source.shape == op.result.shape, "cast changes the shape", op)
     _require(_layout(op.source) == _layout(op.result), "cast changes the layout", op)
 
 
 def _dot(op: Dot) -> None:
-    (m, k), (k2, n) = _shape(op.a), _shape(op.b)
+    (m, k), (k2, n) = op.a.shape, op.b.shape
     _require(k == k2, f"dot contracts {k} with {k2}", op)
-    _require(_shape(op.accumulator) == (m, n) == _shape(op.result), "dot's accumulator has another shape", op)
+    _require(op.accumulator.shape == (m, n) == op.result.shape, "dot's accumulator has another shape", op)
     _require(op.accumulator.type == op.result.type, "dot's result and accumulator differ in type", op)
-    floats = {v.type.dtype.is_float for v in (op.a, op.b, op.accumulator)}
-    _require(len(floats) == 1 and op.result.type.dtype.name in ("f32", "f64", "i32"),
-             f"dot of {op.a.type.dtype} and {op.b.type.dtype} to {op.result.type.dtype}", op)
+    floats = {v.dtype.is_float for v in (op.a, op.b, op.accumulator)}
+    _require(len(floats) == 1 and op.result.dtype.name in ("f32", "f64", "i32"),
+             f"dot of {op.a.dtype} and {op.b.dtype} to {op.result.dtype}", op)
 
 
 def _reduce(op: Reduce) -> None:
-    shape = _shape(op.source)
+    shape = op.source.shape
     _require(op.kind in REDUCTIONS, f"reduce {op.kind!r}", op)
     _require(0 <= op.axis < len(shape), f"reduce along axis {op.axis} of {len(shape)}", op)
-    _require(shape[:op.axis] + shape[op.axis + 1:] == _shape(op.result), "reduce gives another shape", op)
-    _require(op.source.type.dtype == op.result.type.dtype, "reduce changes the dtype", op)
-    _require(op.kind != "sum" or op.source.type.dtype.kind != "bool", "reduce sums bools", op)
+    _require(shape[:op.axis] + shape[op.axis + 1:] == op.result.shape, "reduce gives another shape", op)
+    _require(op.source.dtype == op.result.dtype, "reduce changes the dtype", op)
+    _require(op.kind != "sum" or op.source.dtype.kind != "bool", "reduce sums bools", op)
 
 
 def _view(op: View) -> None:
-    rank = op.tensor.type.rank
+    rank = op.tensor.rank
     _require(len(op.offsets) == len(op.extents) == rank, f"view needs {rank} offsets and extents", op)
-    _require(len(set(op.axes)) == len(op.axes) == op.result.type.rank and set(op.axes) <= set(range(rank)),
+    _require(len(set(op.axes)) == len(op.axes) == op.result.rank and set(op.axes) <= set(range(rank)),
              "view keeps other axes than its result has", op)
-    _require(op.tensor.type.dtype == op.result.type.dtype, "view changes the dtype", op)
+    _require(op.tensor.dtype == op.result.dtype, "view changes the dtype", op)
     _i32_scalars(op, "an offset or extent", (*op.offsets, *op.extents))
 
 
 def _broadcast(op: Broadcast) -> None:
-    source, shape = _shape(op.source), _shape(op.result)
+    source, shape = op.source.shape, op.result.shape
     fits = not source or len(source) == len(shape) and all(a in (1, b) for a, b in zip(source, shape))
-    _require(fits and op.source.type.dtype == op.result.type.dtype, f"broadcast of {op.source.type} to {op.result.type}", op)
+    fits = fits and op.source.dtype == op.result.dtype
+    _require(fits, f"broadcast of {op.source.type} to {op.result.type}", op)
 
 
 def _expand_dims(op: ExpandDims) -> None:
-    source = _shape(op.source)
-    _require((*source[:op.axis], 1, *source[op.axis:]) == _shape(op.result), "expand_dims gives another shape", op)
+    source = op.source.shape
+    _require((*source[:op.axis], 1, *source[op.axis:]) == op.result.shape, "expand_dims gives another shape", op)
 
 
 def _iota(op: Iota) -> None:
-    _require(0 <= op.axis < len(_shape(op.result)), f"iota along axis {op.axis}", op)
-    _require(op.result.type.dtype.is_integer, "iota counts in integers", op)
+    _require(0 <= op.axis < len(op.result.shape), f"iota along axis {op.axis}", op)
+    _require(op.result.dtype.is_integer, "iota counts in integers", op)
 
 
 def _constant(op: Constant) -> None:
-    dtype = op.result.type.dtype
+    dtype = op.result.dtype
     if not dtype.is_float:
         low, high = dtype.limits
         _require(isinstance(op.value, int) and low <= op.value <= high, f"constant {op.value} is no {dtype}", op)
 
 
 def _permute(op: Permute) -> None:
-    shape = _shape(op.source)
+    shape = op.source.shape
     _require(sorted(op.axes) == list(range(len(shape))), f"permute by {op.axes}", op)
-    _require(tuple(shape[a] for a in op.axes) == _shape(op.result), "permute gives another shape", op)
+    _require(tuple(shape[a] for a in op.axes) == op.result.shape, "permute gives another shape", op)
 
 
 def _i32_scalars(op: Op, what: str, values: tuple[Value, ...]) -> None:
     for value in values:
-        scalar = isinstance(value.type, ScalarType) and value.type.dtype.name == "i32"
+        scalar = isinstance(value.type, ScalarType) and value.dtype.name == "i32"
         _require(scalar, f"{op.mnemonic}: {what}, %{value.name}, is no i32 scalar", op)
 
 
 def _load_scalar(op: LoadScalar) -> None:
-    _require(len(op.indices) == op.tensor.type.rank, "load_scalar: one index per axis", op)
+    _require(len(op.indices) == op.tensor.rank, "load_scalar: one index per axis", op)
     _i32_scalars(op, "an index", op.indices)
 
 
 def _access(op: Load | Store | AsyncCopy) -> None:
-    rank = op.tensor.type.rank
+    rank = op.tensor.rank
     tile = op.value if isinstance(op, Store) else op.buffer if isinstance(op, AsyncCopy) else op.result
-    _require(len(op.indices) == rank == len(_shape(tile)), f"{op.mnemonic}: rank differs from the tensor's {rank}", op)
+    _require(len(op.indices) == rank == len(tile.shape), f"{op.mnemonic}: rank differs from the tensor's {rank}", op)
     _i32_scalars(op, "an index", op.indices)
-    _require(tile.type.dtype == op.tensor.type.dtype, f"{op.mnemonic}: dtype differs from the tensor's", op)
+    _require(tile.dtype == op.tensor.dtype, f"{op.mnemonic}: dtype differs from the tensor's", op)
     _require(len(op.inside) in (0, rank), f"{op.mnemonic}: inside names {len(op.inside)} of {rank} axes", op)
     if isinstance(op, Load) and op.fill is not None:
-        _require(op.fill.type == ScalarType(op.tensor.type.dtype), "load: the fill is no scalar of the tensor's dtype", op)
+        fits = op.fill.type == ScalarType(op.tensor.dtype)
+        _require(fits, "load: the fill is no scalar of the tensor's dtype", op)
 
 
 def _per_element(op: Gather | Scatter | AtomicAdd) -> None:
     tile = op.result if isinstance(op, Gather) else op.value
-    _require(len(op.indices) == op.tensor.type.rank, f"{op.mnemonic}: one index per axis", op)
+    _require(len(op.indices) == op.tensor.rank, f"{op.mnemonic}: one index per axis", op)
     for index in op.indices:
-        _require(_shape(index) == _shape(tile) and _layout(index) == _layout(tile), f"{op.mnemonic}: an index has another shape or layout", op)
+        fits = index.shape == tile.shape and _layout(index) == _layout(tile)
+        _require(fits, f"{op.mnemonic}: an index has another shape or layout", op)
 
 
 def _for(op: For) -> None:
     counter, *carried = op.body.params
     _i32_scalars(op, "a bound or the counter", (op.lower, op.upper, op.step, counter))
-    _require(len(carried) == len(op.inits) == len(op.body.yields) == len(op.results), "the loop carries unequal lists", op)
+    lengths = {len(carried), len(op.inits), len(op.body.yields), len(op.results)}
+    _require(len(lengths) == 1, "the loop carries unequal lists", op)
     for values in zip(op.inits, carried, op.body.yields, op.results):
         _require(len({v.type for v in values}) == 1, f"the loop changes the type of %{values[1].name}", op)
 
 
 def _if(op: If) -> None:
-    condition = op.condition.type
-    _require(isinstance(condition, ScalarType) and condition.dtype.kind == "bool", "if needs a scalar bool", op)
+    scalar = isinstance(op.condition.type, ScalarType)
+    _require(scalar and op.condition.dtype.kind == "bool", "if needs a scalar bool", op)
     for block in op.regions:
         _require([v.type for v in block.yields] == [r.type for r in op.results], "if yields other types", op)
 
@@ -548,7 +575,8 @@ def _access_and_token(op: AsyncCopy) -> None:
 _RULES = {
     Constant: _constant, Iota: _iota, View: _view, Elementwise: _elementwise, Cast: _same_layout_and_shape,
     Broadcast: _broadcast, ExpandDims: _expand_dims, Permute: _permute, Reduce: _reduce, Dot: _dot, Load: _access,
-    Store: _access, LoadScalar: _load_scalar, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element, For: _for, If: _if,
+    Store: _access, LoadScalar: _load_scalar, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element,
+    For: _for, If: _if,
     SharedWrite: _token, AsyncCopy: _access_and_token,
 }
 

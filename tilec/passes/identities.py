@@ -1,7 +1,7 @@
 """The rewrites of `simplify`: for one op, an equal value that exists already or an equal op that is cheaper.
 
-Each rule holds bit for bit for every input that its dtype can hold, NaN, infinities, -0 and wrapping included; where it holds
-only for integers it says so. A rule sees its operands simplified, and may add ops through `facts.emit`.
+Each rule holds bit for bit for every input that its dtype can hold, NaN, infinities, -0 and wrapping included; where it
+holds only for integers it says so. A rule sees its operands simplified, and may add ops through `facts.emit`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,6 @@ def _rule(op_class: type[Op]) -> Callable[[Any], Any]:
     return register
 
 
-def _dtype(value: Value) -> DType:
-    return value.type.dtype  # type: ignore[union-attr]
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    return value.type.shape if isinstance(value.type, TileType) else ()
-
-
 def _constant(number: Any, like: Op) -> tile.Constant:
     """A constant in place of `like`'s result."""
     return tile.Constant(np.asarray(number).item(), results=like.results, where=like.where)
@@ -69,13 +61,13 @@ def _scalar(op: Op, value: Value, facts: Facts) -> Value | None:
         return value
     made, number = facts.op(value), facts.number(value)
     if number is not None:
-        return facts.emit(tile.Constant(number, results=(Value(ScalarType(_dtype(value))),), where=op.where))
+        return facts.emit(tile.Constant(number, results=(Value(ScalarType(value.dtype)),), where=op.where))
     if isinstance(made, tile.Broadcast) and isinstance(made.source.type, ScalarType):
         return made.source
     return None
 
 
-# -- elementwise ----------------------------------------------------------------------------------------------------------
+# -- elementwise -----------------------------------------------------------------------------------------------------
 
 COMMUTATIVE = ("add", "mul", "and", "or", "xor", "minimum", "maximum", "eq", "ne")
 
@@ -100,8 +92,8 @@ def _elementwise(op: tile.Elementwise, facts: Facts) -> Value | Op | None:
 
 
 def _fold(op: tile.Elementwise, numbers: list[Number | None]) -> Op:
-    held = tuple(numerics.constant(n, _dtype(a)) for n, a in zip(numbers, op.arguments))  # type: ignore[arg-type]
-    return _constant(numerics.elementwise(op.function, held, _dtype(op.arguments[-1]), _dtype(op.result)), op)
+    held = tuple(numerics.constant(n, a.dtype) for n, a in zip(numbers, op.arguments))  # type: ignore[arg-type]
+    return _constant(numerics.elementwise(op.function, held, op.arguments[-1].dtype, op.result.dtype), op)
 
 
 def _where(op: tile.Elementwise, numbers: list[Number | None]) -> Value | None:
@@ -110,7 +102,7 @@ def _where(op: tile.Elementwise, numbers: list[Number | None]) -> Value | None:
         return yes if numbers[0] else no
     if yes is no:
         return yes
-    if _dtype(yes).kind == "bool" and (numbers[1], numbers[2]) == (True, False):
+    if yes.dtype.kind == "bool" and (numbers[1], numbers[2]) == (True, False):
         return flag
     return None
 
@@ -131,10 +123,10 @@ def _of_equals(op: tile.Elementwise) -> Value | Op | None:
     """f(x, x)."""
     if op.function in ("and", "or", "minimum", "maximum"):
         return op.arguments[0]
-    if _dtype(op.arguments[0]).is_float:
+    if op.arguments[0].dtype.is_float:
         return None                             # x - x and x == x are not known where x may be infinite or NaN
     if op.function in ("sub", "xor"):
-        return _constant(False if _dtype(op.result).kind == "bool" else 0, op)
+        return _constant(False if op.result.dtype.kind == "bool" else 0, op)
     if op.function in ("eq", "le", "ge"):
         return _constant(True, op)
     if op.function in ("ne", "lt", "gt"):
@@ -142,20 +134,22 @@ def _of_equals(op: tile.Elementwise) -> Value | Op | None:
     return None
 
 
-# (function, number) that leaves the first argument as it is. x + 0.0 is not among them (-0.0 + 0.0 is 0.0), nor is x * 0.0.
+# (function, number) that leaves the first argument as it is. x + 0.0 is not among them (-0.0 + 0.0 is 0.0), nor is x *
+# 0.0.
 _NEUTRAL: dict[str, Callable[[Number, DType], bool]] = {
     "add": lambda n, t: n == 0 and (not t.is_float or math.copysign(1, n) < 0),
     "sub": lambda n, t: n == 0 and (not t.is_float or math.copysign(1, n) > 0),
     "mul": lambda n, t: n == 1, "div": lambda n, t: n == 1, "floordiv": lambda n, t: n == 1,
     "or": lambda n, t: n == 0, "xor": lambda n, t: n == 0, "shl": lambda n, t: n == 0, "shr": lambda n, t: n == 0,
     "and": lambda n, t: n == (True if t.kind == "bool" else -1 if t.kind == "int" else t.limits[1]),
-    "minimum": lambda n, t: not t.is_float and n == t.limits[1], "maximum": lambda n, t: not t.is_float and n == t.limits[0],
+    "minimum": lambda n, t: not t.is_float and n == t.limits[1],
+    "maximum": lambda n, t: not t.is_float and n == t.limits[0],
 }
 
 
 def _with_number(op: tile.Elementwise, number: Number, facts: Facts) -> Value | Op | None:
     """f(x, number)."""
-    x, dtype = op.arguments[0], _dtype(op.arguments[0])
+    x, dtype = op.arguments[0], op.arguments[0].dtype
     if op.function in _NEUTRAL and _NEUTRAL[op.function](number, dtype):
         return x
     if op.function == "div":
@@ -171,7 +165,7 @@ def _with_number(op: tile.Elementwise, number: Number, facts: Facts) -> Value | 
     if op.function == "sub":
         return op.replace(arguments=(x, _computed("neg", (number,), op, facts)), function="add")
     inner = facts.op(x)
-    if op.function in ("add", "mul", "and", "or", "xor") and isinstance(inner, tile.Elementwise) and inner.function == op.function:
+    if isinstance(inner, tile.Elementwise) and inner.function == op.function in ("add", "mul", "and", "or", "xor"):
         other = facts.number(inner.arguments[1])
         if other is not None:                   # integers: (x + 1) + 2 is x + 3
             return op.replace(arguments=(inner.arguments[0], _computed(op.function, (other, number), op, facts)))
@@ -180,13 +174,14 @@ def _with_number(op: tile.Elementwise, number: Number, facts: Facts) -> Value | 
 
 def _computed(function: str, numbers: tuple[Number, ...], op: Op, facts: Facts) -> Value:
     """A new constant like the result of `op`: the function of these numbers."""
-    dtype = _dtype(op.result)
+    dtype = op.result.dtype
     held = numerics.elementwise(function, tuple(numerics.constant(n, dtype) for n in numbers), dtype, dtype)
     return facts.emit(tile.Constant(held.item(), results=(Value(op.result.type),), where=op.where))
 
 
 def _exact_inverse(number: Number, dtype: DType) -> float | None:
-    """1 / number, if that is a power of two and normal in the type: then x / number is x * inverse, rounding included."""
+    """1 / number, if that is a power of two and normal in the type: then x / number is x * inverse, rounding
+    included."""
     if not number or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
         return None
     inverse = 1.0 / number
@@ -203,15 +198,20 @@ def _of_broadcasts(op: tile.Elementwise, facts: Facts) -> Op | None:
     if any(facts.number(a) is None and _scalar(op, a, facts) is None for a in op.arguments):
         return None
     scalars = tuple(_scalar(op, a, facts) for a in op.arguments)
-    result = Value(ScalarType(_dtype(op.result)), op.result.name)
-    return tile.Broadcast(facts.emit(op.replace(arguments=scalars, results=(result,))), results=op.results, where=op.where)
+    return _broadcast_of(op.replace(arguments=scalars), op, facts)
 
 
-# -- casts and shapes -----------------------------------------------------------------------------------------------------
+def _broadcast_of(scalar: Op, op: Op, facts: Facts) -> tile.Broadcast:
+    """`op`'s tile as the broadcast of what `scalar`, the same op on scalars, computes."""
+    result = Value(ScalarType(op.result.dtype), op.result.name)
+    return tile.Broadcast(facts.emit(scalar.replace(results=(result,))), results=op.results, where=op.where)
+
+
+# -- casts and shapes ------------------------------------------------------------------------------------------------
 
 @_rule(tile.Cast)
 def _cast(op: tile.Cast, facts: Facts) -> Value | Op | None:
-    source, target = _dtype(op.source), _dtype(op.result)
+    source, target = op.source.dtype, op.result.dtype
     if source == target:
         return op.source
     number = facts.number(op.source)
@@ -219,14 +219,11 @@ def _cast(op: tile.Cast, facts: Facts) -> Value | Op | None:
         return _constant(numerics.cast(numerics.constant(number, source), source, target, op.saturate), op)
     inner = facts.op(op.source)
     if isinstance(inner, tile.Cast):
-        first = _dtype(inner.source)
+        first = inner.source.dtype
         if _keeps(first, source) and (first.is_float == source.is_float or target.is_float or target.kind == "bool"):
             return op.replace(source=inner.source)
     scalar = _scalar(op, op.source, facts) if isinstance(op.result.type, TileType) else None
-    if scalar is not None:
-        result = Value(ScalarType(target), op.result.name)
-        return tile.Broadcast(facts.emit(op.replace(source=scalar, results=(result,))), results=op.results, where=op.where)
-    return None
+    return None if scalar is None else _broadcast_of(op.replace(source=scalar), op, facts)
 
 
 def _keeps(first: DType, second: DType) -> bool:
@@ -281,6 +278,6 @@ def _of_one_scalar(op: tile.Permute | tile.ExpandDims | tile.Broadcast, facts: F
 @_rule(tile.Dim)
 def _dim(op: tile.Dim, facts: Facts) -> Value | None:
     view = facts.op(op.tensor)
-    if isinstance(view, tile.View) and len(view.axes) == len(view.extents):     # with an axis indexed away it may be empty
+    if isinstance(view, tile.View) and len(view.axes) == len(view.extents):     # else it may be empty
         return view.extents[view.axes[op.axis]]
     return None

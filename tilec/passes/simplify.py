@@ -2,9 +2,9 @@
 
 needs    traced
 gives    traced
-promise  Memory after the program is the same, bit for bit; no float is reassociated; no big tile lives longer than before.
-method   One walk, operands before users: rewrite by `identities`, share equal pure ops in scope, move loop-invariant scalars
-         and small tiles out of loops, take known branches, unroll loops of at most one trip; then remove what is dead.
+promise  Memory after the program is the same, bit for bit; no float is reassociated; no big tile is kept across a loop.
+method   One walk, operands before users: rewrite by `identities`, share equal pure ops in scope, move loop-invariant
+         scalars and small tiles out of loops, take known branches, dissolve loops of one trip; remove what is dead.
 check    Interpreter before == after on random programs (tests/semantics) and on every kernel.
 """
 
@@ -17,7 +17,17 @@ from typing import Any
 from tilec.errors import InternalError
 from tilec.ir import tile
 from tilec.ir.core import (
-    Block, Effect, Op, Program, ScalarType, Substitution, TensorType, TileType, Value, fields_of, remove_dead,
+    Block,
+    Effect,
+    Op,
+    Program,
+    ScalarType,
+    Substitution,
+    TensorType,
+    TileType,
+    Value,
+    fields_of,
+    remove_dead,
 )
 from tilec.passes.identities import COMMUTATIVE, rewrite
 
@@ -48,10 +58,10 @@ class _Simplifier:
     def __init__(self) -> None:
         self.scopes: list[_Scope] = []
         self.substitution = Substitution()
-        self.depth: dict[Value, int] = {}       # the index of the scope that defines a value; parameters of the program: none
+        self.depth: dict[Value, int] = {}       # the scope that defines a value; a parameter of the program has none
         self.definition: dict[Value, Op] = {}
 
-    # -- what the identities ask -------------------------------------------------------------------------------------------
+    # -- what the identities ask --------------------------------------------------------------------------------------
 
     def op(self, value: Value) -> Op | None:
         """The op that defines a value; None for a parameter."""
@@ -67,7 +77,7 @@ class _Simplifier:
         self.visit(op)
         return self.substitution(op.result)
 
-    # -- the walk ----------------------------------------------------------------------------------------------------------
+    # -- the walk -----------------------------------------------------------------------------------------------------
 
     def open(self, loop: bool, params: tuple[Value, ...] = ()) -> _Scope:
         self.scopes.append(_Scope(loop))

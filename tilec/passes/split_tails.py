@@ -1,10 +1,11 @@
-"""Split tails: a loop over tiles becomes a loop over whole tiles, whose accesses need no bounds, and a short one for the rest.
+"""Split tails: a loop over tiles becomes a loop over whole tiles, whose accesses need no bounds, and a short one for
+the rest.
 
 needs    traced
 gives    traced
 promise  Memory after the program is the same for any extents and trip counts; `inside` is claimed only where it holds.
-method   An access whose index along an axis is the counter of an innermost loop from >= 0 by 1 is inside while the counter
-         is below extent // block. The first loop runs to the least of these over all such accesses, the second the rest.
+method   An access whose index along an axis is the counter of an innermost loop from >= 0 by 1 is inside while the
+         counter is below extent // block. The first loop runs to the least of these, the second does the rest.
 check    The interpreter raises where a claim does not hold; before == after on random programs and on every kernel.
 """
 
@@ -15,7 +16,7 @@ from tilec.ir import tile
 from tilec.ir.core import Block, Builder, Op, Program, ScalarType, Substitution, Value, clone_block, definitions
 
 Access = tile.Load | tile.Store
-Bound = tuple[Value, int, int]      # tensor, axis, block: inside while the counter is below the tensor's extent // block
+Bound = tuple[Value, int, int]      # tensor, axis, block: inside while the counter is below extent // block
 
 
 def split_tails(program: Program) -> Program:
@@ -50,7 +51,7 @@ def _bounds(loop: tile.For) -> list[Bound]:
 
 def _counted_axes(access: Access, counter: Value) -> list[tuple[int, int]]:
     """(axis, block) of each axis that the counter indexes and that is not known to be inside."""
-    shape = (access.value if isinstance(access, tile.Store) else access.result).type.shape  # type: ignore[union-attr]
+    shape = access.value.shape if isinstance(access, tile.Store) else access.result.shape
     return [(axis, shape[axis]) for axis, index in enumerate(access.indices)
             if index is counter and not (access.inside and access.inside[axis])]
 
@@ -78,7 +79,9 @@ def _mark(block: Block, counter: Value, bounds: set[Bound]) -> Block:
         op = op.map_regions(lambda inner: _mark(inner, counter, bounds))
         if not isinstance(op, Access):
             return op
-        axes = {axis for axis, size in _counted_axes(op, counter) if (op.tensor, axis, size) in bounds}
-        return op.replace(inside=tuple(axis in axes or bool(op.inside and op.inside[axis]) for axis in range(len(op.indices)))) if axes else op
+        claims = list(op.inside or (False,) * len(op.indices))
+        for axis, size in _counted_axes(op, counter):
+            claims[axis] = (op.tensor, axis, size) in bounds
+        return op.replace(inside=tuple(claims)) if any(claims) else op
 
     return Block(block.params, tuple(mark(op) for op in block.ops), block.yields)
