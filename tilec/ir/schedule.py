@@ -103,7 +103,7 @@ class Schedule:
 
     def __str__(self) -> str:
         """`pingpong(buffers=2)` for a named schedule, the full record for a custom one; `parse_schedule` reads both."""
-        if not self.is_named or self != named(self.name, **dict(self.options)):
+        if not self.is_named or self != named(self.name, None, **dict(self.options)):
             return repr(self)
         return self.name + (f"({', '.join(f'{k}={v!r}' for k, v in self.options)})" if self.options else "")
 
