@@ -20,7 +20,6 @@ from tilec.ir.machine import (
     Instruction,
     Operand,
     Physical,
-    Ref,
     Register,
     Target,
     whole,
@@ -196,9 +195,3 @@ def test_inline_constants_are_those_that_need_no_literal(value: int, free: bool)
     assert is_inline(value) == free
     code = code_of(llvm.assemble(f"v_add_u32_e32 v0, {value:#x}, v1\ns_endpgm", "gfx950"))
     assert (llvm.disassemble(code, "gfx950")[0].size == 4) == free
-
-
-def test_parts_of_operands():
-    big = Ref(Register("va", 8, "big"), 2, 6)
-    assert big[0] == Ref(big.register, 2, 1) and big[2:4] == Ref(big.register, 4, 2) and big[-1].start == 7
-    assert str(Physical("a", 4, 4)[2:]) == "a[6:7]" and str(VCC[0]) == "vcc_lo" and str(EXEC) == "exec"

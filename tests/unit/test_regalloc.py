@@ -390,6 +390,26 @@ def test_the_registers_of_a_tile_are_counted_together():
         allocate(program)
 
 
+def pressed(kind: str) -> str:
+    """Tiles of 300 registers that VALU works on in a loop."""
+    names = [f"t{k}" for k in range(75)]
+    loop = [f"v_add_f32 {n}[1] <- {n}[0], {n}[2]" for n in names] + ["s_cmp_lg_u32 s2, 0", "s_cbranch_scc1 ->loop"]
+    return "\n".join(["entry:", *(f"copy {n}:{kind}4 <- 0" for n in names), "loop 1:", *loop,
+                      "end:", *(f"ds_write_b128 v0, {n}" for n in names), "s_endpgm"])
+
+
+def test_moves_in_a_loop_are_the_last_resort():
+    result, _ = allocated(pressed("va"))
+    in_loop = Counter(i.op for i in result.program.blocks[1].instructions)
+    tiles = result.program.resources.agpr // 4
+    assert 12 <= tiles and in_loop["v_accvgpr_read_b32"] == 2 * tiles and in_loop["v_accvgpr_write_b32"] == tiles
+
+
+def test_a_file_that_runs_out_before_the_total():
+    with pytest.raises(TilecError, match="needs 301 .* at once, and no placement was found: VGPRs run out"):
+        allocated(pressed("v"))
+
+
 def test_scalars_over_budget():
     lines = [f"s_mov_b32 x{k}:s <- {k}" for k in range(110)] + [f"s_add_u32 x0 <- x0, x{k}" for k in range(110)]
     with pytest.raises(TilecError) as caught:

@@ -77,7 +77,7 @@ def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: B
     kind, room = ("SGPRs", budget.limit("s")) if file == "s" else ("vector registers", budget.vector)
     what = f"{scan.program.name} needs {peak} {kind} at once"
     if peak <= room:
-        what += f", which leave no run of {FILE_NAMES[file]} free that is wide enough for every tile"
+        what += f", and no placement was found: {FILE_NAMES[file]} run out, or their gaps are too narrow for a tile"
     if file == "s":
         fix = "pass fewer tensors, or compute scalars where they are used"
     else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tilec.backend_amdgcn.budget import FILE_NAMES
-from tilec.backend_amdgcn.isa import Row, is_inline
+from tilec.backend_amdgcn.isa import Row, Spec, is_inline
 from tilec.backend_amdgcn.liveness import NOTHING, Scan
 from tilec.errors import InternalError, TilecError
 from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Program, Ref, Register
@@ -144,7 +144,7 @@ class _Fitter:
 
         for k, spec in enumerate(row.src):
             operand = sources[k]
-            file = ACCEPTS[spec.code][0] if (src[k], spec.code) in self.misfits else ""
+            file = self._file_for(operand, spec) if (src[k], spec.code) in self.misfits else ""
             if row.unit == "mfma" and k == 2 and self._file(operand) not in ("", self._file(destinations[0])):
                 file = self._file(destinations[0])          # C goes where D is
             if file:
@@ -154,7 +154,7 @@ class _Fitter:
             operand = destinations[k]
             tied = k in ties(row)
             if (dst[k], spec.code) in self.misfits or tied and destinations[k] != sources[k]:
-                destinations[k] = self._new(operand, ACCEPTS[spec.code][0])
+                destinations[k] = self._new(operand, self._file_for(operand, spec))
                 if tied:
                     before.append(copy(destinations[k], sources[k]))
                     sources[k] = destinations[k]
@@ -164,12 +164,17 @@ class _Fitter:
         return [*before, instruction.replace(dst=tuple(destinations), src=tuple(sources)), *after]
 
     def _new(self, operand: Operand, file: str) -> Ref:
-        """A register to stand in for an operand, in the operand's own file where that is as good."""
+        """A register to stand in for an operand."""
         assert isinstance(operand, (Ref, Physical))
         origin = operand.register if isinstance(operand, Ref) else Register(file)
         register = Register(file, operand.size, origin.name, origin.where)
         self.files[register] = file
         return Ref(register, 0, operand.size)
+
+    def _file_for(self, operand: Operand, spec: Spec) -> str:
+        """The file of a stand-in: the operand's own if it may stand there."""
+        own, accepted = self._file(operand), ACCEPTS[spec.code]
+        return own if own and own in accepted else accepted[0]
 
     def _file(self, operand: Operand) -> str:
         if isinstance(operand, Ref):

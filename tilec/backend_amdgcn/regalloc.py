@@ -31,7 +31,7 @@ _ATTEMPTS = 16
 
 @dataclass(frozen=True)
 class Allocation:
-    """The allocated program, and where each register of the virtual one lies (also those pinned or never read)."""
+    """The allocated program, and where each register that the virtual one names lies (tokens lie nowhere)."""
 
     program: Program
     assignment: dict[Register, Physical]
@@ -45,6 +45,7 @@ def allocate(program: Program) -> Allocation:
     budget = Budget(target(program.arch), program.waves)
     scan = scan_operands(program)
     live = analyse(scan)
+    fixed = set(scan.fixed.values())
     failed: tuple[Liveness, Files, str] | None = None
     for files in choose_files(scan, live, budget.limit("v"), budget.vector, budget.limit("a")):
         fitted, all_files = fit_operands(scan, files)
@@ -54,7 +55,8 @@ def allocate(program: Program) -> Allocation:
         if isinstance(placed, str):
             failed = failed or (fitted_live, files, placed)
             continue
-        return _finish(fitted_scan, placed, budget)
+        return Allocation(_finish(fitted_scan, placed, budget),
+                          {r: placed[r] for r in scan.registers if r not in fixed})
     assert failed
     raise over_budget(*failed, budget)
 
@@ -175,7 +177,7 @@ def _first_fit(group: Group, occupied: list[int]) -> bool:
     return False
 
 
-def _finish(scan: Scan, placed: dict[Register, Physical], budget: Budget) -> Allocation:
+def _finish(scan: Scan, placed: dict[Register, Physical], budget: Budget) -> Program:
     """The program over hardware registers. Copies whose two ends fell together are gone."""
     physical: list[Physical] = []
     for operand in scan.operands:
@@ -201,9 +203,7 @@ def _finish(scan: Scan, placed: dict[Register, Physical], budget: Budget) -> All
     used = {file: max((p.index + p.size for p in physical if p.file == file), default=0) for file in "sva"}
     waves = budget.target.waves_per_simd(used["v"], used["a"])
     resources = Resources(used["v"], used["a"], used["s"], scan.program.lds_bytes, 0, waves)
-    fixed = set(scan.fixed.values())
-    return Allocation(scan.program.replace(blocks=tuple(blocks), form="allocated", resources=resources),
-                      {register: place for register, place in placed.items() if register not in fixed})
+    return scan.program.replace(blocks=tuple(blocks), form="allocated", resources=resources)
 
 
 __all__ = ["Allocation", "allocate", "parallel_copy"]
