@@ -11,6 +11,12 @@ from fractions import Fraction
 NEAREST, UPWARD, DOWNWARD, TOWARD_ZERO = range(4)
 
 
+def floor_log2(size: Fraction) -> int:
+    """The exponent e with 2**e <= size < 2**(e + 1), for size > 0."""
+    guess = size.numerator.bit_length() - size.denominator.bit_length()
+    return guess if size.numerator << max(-guess, 0) >= size.denominator << max(guess, 0) else guess - 1
+
+
 @dataclass(frozen=True)
 class Binary:
     """An IEEE format with `mantissa` stored bits and `exponent` bits."""
@@ -84,11 +90,9 @@ class Binary:
         """Bits of an exact value: integer division by the unit of its binade, then the rule of the mode."""
         sign = int(value < 0) if value else zero_sign
         size = abs(value)
-        numerator, denominator = size.numerator, size.denominator
         lowest = 1 - self.bias - self.mantissa
-        power = max(numerator.bit_length() - denominator.bit_length() - self.mantissa - 1, lowest) if size else lowest
-        if size >= Fraction(1 << self.mantissa + 1) * (Fraction(2) ** power):
-            power += 1
+        power = max(floor_log2(size) - self.mantissa, lowest) if size else lowest
+        numerator, denominator = size.numerator, size.denominator
         if power >= 0:
             denominator <<= power
         else:
@@ -109,7 +113,7 @@ class Binary:
 
 
 F16, F32, F64 = Binary(10, 5), Binary(23, 8), Binary(52, 11)
-FORMATS = {"f16": F16, "f32": F32, "f64": F64}
+FORMATS = {"f16": F16, "f32": F32, "f64": F64, "bf16": Binary(7, 8)}
 
 
 def first_nan(form: Binary, *sources: int) -> int | None:
@@ -149,3 +153,73 @@ def multiply(form: Binary, a: int, b: int, mode: int = NEAREST) -> int:
     if form.is_zero(a) or form.is_zero(b):
         return form.nan
     return (form.sign(a) ^ form.sign(b)) * form.sign_bit | form.infinity
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A storage format of at most 8 bits. `special`: what the topmost codes mean, as in the OCP and FNUZ definitions."""
+
+    mantissa: int
+    exponent: int
+    bias: int
+    special: str
+
+    @property
+    def sign_bit(self) -> int:
+        return 1 << self.mantissa + self.exponent
+
+    @property
+    def largest(self) -> int:
+        return {
+            "ieee": self.sign_bit - (1 << self.mantissa) - 1,
+            "fn": self.sign_bit - 2,
+            "fnuz": self.sign_bit - 1,
+            "finite": self.sign_bit - 1,
+        }[self.special]
+
+    def not_a_number(self, sign: int) -> int:
+        if self.special == "fnuz":
+            return self.sign_bit
+        quiet = {"ieee": self.largest + 1 + (1 << self.mantissa - 1), "fn": self.sign_bit - 1, "finite": self.largest}
+        return quiet[self.special] | sign * self.sign_bit
+
+    def beyond(self, sign: int, saturate: bool) -> int:
+        if saturate or self.special == "finite":
+            return self.largest | sign * self.sign_bit
+        if self.special == "ieee":
+            return self.largest + 1 | sign * self.sign_bit
+        return self.not_a_number(sign)
+
+    def encode(self, value: Fraction, sign: int, saturate: bool, noise: Fraction | None = None) -> int:
+        """Nearest even, or the floor after adding `noise` units of the last place."""
+        size = abs(value)
+        lowest = 1 - self.bias - self.mantissa
+        power = max(floor_log2(size) - self.mantissa, lowest) if size else lowest
+        count = size / Fraction(2) ** power
+        whole = round(count) if noise is None else (count + noise).__floor__()
+        code = (power - lowest << self.mantissa) + whole
+        if code > self.largest:
+            return self.beyond(sign, saturate)
+        if self.special == "fnuz" and code == 0:
+            return 0
+        return code | sign * self.sign_bit
+
+    def decode(self, code: int) -> Fraction | str:
+        """The value, or "nan", "inf", "-inf"."""
+        magnitude = code & self.sign_bit - 1
+        if self.special == "fnuz" and code == self.sign_bit:
+            return "nan"
+        if magnitude > self.largest:
+            infinite = self.special == "ieee" and magnitude == self.largest + 1
+            return ("-inf" if code & self.sign_bit else "inf") if infinite else "nan"
+        field, fraction = magnitude >> self.mantissa, magnitude & (1 << self.mantissa) - 1
+        significand = fraction + (1 << self.mantissa if field else 0)
+        value = Fraction(significand) * Fraction(2) ** (max(field, 1) - self.bias - self.mantissa)
+        return -value if code & self.sign_bit else value
+
+
+_SHARED = {"fp6": Narrow(3, 2, 1, "finite"), "bf6": Narrow(2, 3, 3, "finite"), "fp4": Narrow(1, 2, 1, "finite")}
+NARROW = {
+    "gfx942": _SHARED | {"fp8": Narrow(3, 4, 8, "fnuz"), "bf8": Narrow(2, 5, 16, "fnuz")},
+    "gfx950": _SHARED | {"fp8": Narrow(3, 4, 7, "fn"), "bf8": Narrow(2, 5, 15, "ieee")},
+}

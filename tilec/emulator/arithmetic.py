@@ -151,22 +151,23 @@ def round_fraction(value: Fraction, rounding: int) -> float:
     return result if value > 0 else -result
 
 
-def _fma64_scalar(a: float, b: float, c: float, rounding: int) -> float:
+def fma64_scalar(a: float, b: float, c: float, rounding: int, shift: int = 0) -> float:
+    """(a * b + c) * 2**shift by rationals, rounded once; NaN sources are the caller's business."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return a * b + c
     if not math.isfinite(c):
         return c  # however large the product is
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact:
-        return round_fraction(exact, rounding)
-    if a == 0 or b == 0:
-        product = math.copysign(0.0, math.copysign(1, a) * math.copysign(1, b))
-        if c == 0 and math.copysign(1, product) == math.copysign(1, c):
+        return round_fraction(exact * Fraction(2) ** int(shift), rounding)
+    if (a == 0 or b == 0) and c == 0:
+        product = math.copysign(1, a) * math.copysign(1, b)
+        if product == math.copysign(1, c):
             return c
     return -0.0 if rounding == DOWNWARD else 0.0
 
 
-_fma64_elementwise = np.frompyfunc(_fma64_scalar, 4, 1)
+fma64_elementwise = np.frompyfunc(fma64_scalar, 5, 1)
 
 
 def fma64(a: Array, b: Array, c: Array, rounding: int = NEAREST) -> Array:
@@ -179,7 +180,7 @@ def fma64(a: Array, b: Array, c: Array, rounding: int = NEAREST) -> Array:
         a, b, c = np.broadcast_arrays(a, b, c)
         rough = np.ones_like(safe) if rounding != NEAREST else ~safe
         result = fma64(np.where(rough, 1.0, a), np.where(rough, 1.0, b), np.where(rough, 1.0, c))
-        result[rough] = _fma64_elementwise(a[rough], b[rough], c[rough], rounding).astype(np.float64)
+        result[rough] = fma64_elementwise(a[rough], b[rough], c[rough], rounding, 0).astype(np.float64)
         return result
     splitter = 134217729.0  # 2**27 + 1 (Veltkamp)
     a_high = a * splitter - (a * splitter - a)

@@ -233,14 +233,14 @@ def _result(row: MatrixRow, values: Array) -> Array:
 
 def _broadcast_a(dwords: Array, cbsz: int, abid: int) -> Array:
     size = 64 >> cbsz
-    return dwords[..., np.arange(64) % size + size * abid]
+    return dwords.take(np.arange(64) % size + size * abid, axis=-1)
 
 
 def _broadcast_b(dwords: Array, blgp: int) -> Array:
     """Lane patterns of BLGP: halves, a rotation by 16, or one of the four quarters."""
     lane = np.arange(64)
     pattern = {1: lane % 32, 2: 32 + lane % 32, 3: (lane + 16) % 64}.get(blgp, 16 * (blgp - 4) + lane % 16)
-    return dwords[..., pattern]
+    return dwords.take(pattern, axis=-1)
 
 
 def execute(

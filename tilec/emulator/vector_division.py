@@ -8,7 +8,6 @@ these follow what the sequence needs, and say so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 
@@ -20,8 +19,8 @@ from tilec.emulator.arithmetic import (
     FMA,
     Array,
     Float,
+    fma64_elementwise,
     narrow,
-    round_fraction,
     scaled,
     sum_to_odd,
 )
@@ -48,6 +47,7 @@ def _division_scale(form: Float) -> Callable[..., tuple[Array, Array]]:
         tiny_denominator = (size_d < normal) & (size_d > 0)
         tiny_inverse = (1 / size_d < normal) & (1 / size_d > 0)
         tiny_ratio = (size_n / size_d < normal) & (size_n > 0) & np.isfinite(size_d)
+        # In the third case the manual scales a denominator above 2**126 up, out of range; down is what undoes the underflow.
         is_denominator, is_numerator = value == denominator, value == numerator
         cases = [
             huge_ratio, tiny_denominator, tiny_inverse & tiny_ratio, tiny_inverse, tiny_ratio,
@@ -68,16 +68,6 @@ def _division_scale(form: Float) -> Callable[..., tuple[Array, Array]]:
     return function
 
 
-def _scaled_fma64(a: float, b: float, c: float, shift: int, rounding: int) -> float:
-    if not all(map(np.isfinite, (a, b, c))):
-        return a * b + c
-    exact = (Fraction(a) * Fraction(b) + Fraction(c)) * Fraction(2) ** int(shift)
-    return round_fraction(exact, rounding) if exact else a * b + c
-
-
-_scaled_fma64_elementwise = np.frompyfunc(_scaled_fma64, 5, 1)
-
-
 def _division_fma(form: Float) -> Callable[..., Array]:
     """v_div_fmas: fma, and where the mask is set the scale of v_div_scale undone, in one rounding.
 
@@ -95,7 +85,7 @@ def _division_fma(form: Float) -> Callable[..., Array]:
         shift = np.where(np.abs(c) >= 2, step, -step)
         rounding = form.rounding(mode)
         if form is F64:
-            few = _scaled_fma64_elementwise(a, b, c, shift, rounding).astype(np.float64)
+            few = fma64_elementwise(a, b, c, rounding, shift).astype(np.float64)
         else:
             odd = sum_to_odd(a.astype(np.float64) * b, c.astype(np.float64))
             few = narrow(np.ldexp(odd, shift), form, rounding)
