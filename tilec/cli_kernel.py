@@ -58,7 +58,9 @@ class Request:
         from tilec.emulator.elf import load_object
 
         code = load_object(self.compiled.object)
-        return CompileReport(describe(code, code.kernels[self.compiled.name]), self.compiled)
+        values = self.kernel.signature.bind((), self.arguments, values_needed=False).values
+        conflicts = trial.lds_conflicts(self.compiled.executable, values)
+        return CompileReport(describe(code, code.kernels[self.compiled.name], conflicts), self.compiled)
 
     def write(self, folder: Path) -> dict[str, str]:
         """KERNEL.s and KERNEL.hsaco in the folder; {"assembly": path, "object": path}."""

@@ -1,4 +1,4 @@
-"""A trial run of a kernel: the data it gets, the comparison with a reference, the verdict.
+"""A trial run of a kernel: the data it gets, the comparison with a reference, the verdict, its bank conflicts.
 
 A reference is in float64 or in integers. An element matches when it is the reference rounded to the output's type, or
 is within one rounding of that type plus what an accumulation in f32 (f64 for f64) may lose, which is measured against
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from tilec.dtypes import DType
 from tilec.errors import TilecError
+from tilec.runtime.arguments import Argument, Executable, pack, workgroups
 from tilec.runtime.tensors import TensorView
 
 if TYPE_CHECKING:
@@ -84,6 +85,25 @@ class Outcome:
             "outputs": {output.name: output.as_json() for output in self.outputs},
             "wave_instructions": self.statistics.instructions, "seconds": self.statistics.seconds,
         }
+
+
+def lds_conflicts(executable: Executable, values: Mapping[str, Argument]) -> dict[int, float]:
+    """Extra LDS cycles per execution, by address, of the first workgroup of a launch on zeros; empty where none runs.
+
+    Conflicts follow from addresses, which follow from shapes, so that the tensors may be specs.
+    """
+    from tilec.emulator import grid
+    from tilec.emulator.memory import Memory
+    from tilec.emulator.trace import Summary
+
+    if any(p.name not in values for p in executable.program.params) or not workgroups(executable.program, values):
+        return {}
+    memory, summary = Memory(), Summary()
+    places = {name: memory.place(value.span, name=name) for name, value in values.items()
+              if isinstance(value, TensorView)}
+    grid.run(executable.code, executable.name, grid=(1, 1, 1), block=(executable.threads, 1, 1), memory=memory,
+             arguments=pack(executable.program, values, places), checks="none", sink=summary)
+    return {address: row.lds_extra_cycles / row.executions for address, row in summary.rows.items()}
 
 
 def fill(tensor: TensorView, kind: str, random: np.random.Generator) -> np.ndarray:

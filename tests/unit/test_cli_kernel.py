@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli import tilec
+from tilec.backend_amdgcn.assemble import assemble
+from tilec.backend_amdgcn.kernel_text import KernelArgument, KernelInfo, kernel_text
+from tilec.cli_values import load_kernel
 from tilec.emulator.elf import load_object
+from tilec.frontend.jit import Kernel
+from tilec.ir.abi import argument_slots
+from tilec.runtime.arguments import Executable
+from tilec.trial import lds_conflicts
 
 SOURCE = '''\
 import numpy as np
@@ -76,8 +83,8 @@ def test_compile_json(file: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("options", [
     [], ["--arch", "gfx942"], ["--const", "BN=64"], ["--arg", "factor=-3"], ["--data", "integers"],
-    ["--checks", "none"], ["--arg", "X=f16[5]", "--arg", "Y=bf16[5]"], ["--arg", "X=f32[0]", "--arg", "Y=f32[0]"], ["--schedule", "simple"],
-    ["--landing", "random", "--seed", "7"],
+    ["--checks", "none"], ["--schedule", "simple"], ["--landing", "random", "--seed", "7"],
+    ["--arg", "X=f16[5]", "--arg", "Y=bf16[5]"], ["--arg", "X=f32[0]", "--arg", "Y=f32[0]"],
 ])
 def test_run_matches(file: Path, options: list[str]):
     result = tilec("run", f"{file}:scale", *options)
@@ -151,3 +158,60 @@ def test_a_reference_of_other_tensors(file: Path):
 def test_stage_and_diff_exclude_each_other(file: Path):
     result = tilec("dump", f"{file}:scale", "--stage", "traced", "--diff", "traced", "final")
     assert result.exit_code == 2 and "exclude each other" in result.stderr
+
+
+# -- bank conflicts --------------------------------------------------------------------------------------------------
+
+CONFLICTING = """\
+\tv_lshlrev_b32_e32 v1, 7, v0
+\tv_lshlrev_b32_e32 v2, 2, v0
+\tv_mov_b32_e32 v3, 0
+\tds_write_b32 v1, v3
+\tds_write_b32 v2, v3
+\tds_read_b32 v4, v3
+\ts_waitcnt lgkmcnt(0)
+\ts_endpgm
+"""
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_conflicts_are_those_of_the_object(file: Path, arch: str):
+    """Lanes 128 bytes apart meet in one bank, lanes 4 bytes apart in none, and lanes that read one dword share it."""
+    kernel, module = load_kernel(f"{file}:scale", lambda value: isinstance(value, Kernel))
+    arguments = module.defaults()
+    program = kernel.trace(**arguments, arch=arch)
+    slots, size = argument_slots(program)
+    info = KernelInfo("scale", arch, vgprs=5, agprs=0, accum_offset=8, sgprs=8, lds_bytes=8192, kernarg_bytes=size,
+                      arguments=tuple(KernelArgument(s.parameter, s.offset, s.size, "by_value") for s in slots),
+                      workgroup_size=(64, 1, 1))
+    executable = Executable(program, assemble(kernel_text(info, CONFLICTING), arch), arch)
+    cycles = lds_conflicts(executable, kernel.signature.bind((), arguments).values)
+    accesses = [i.address for i in executable.code.instructions if i.text.startswith("ds_")]
+    assert cycles[accesses[0]] >= 31 and [cycles[address] for address in accesses[1:]] == [0, 0]
+
+
+def test_without_the_scalars_nothing_is_measured(file: Path):
+    file.write_text(SOURCE.replace(', "factor": 2.5', ""))
+    assert tilec("compile", f"{file}:scale").exit_code == 0
+    result = tilec("run", f"{file}:scale")
+    assert result.exit_code == 2 and "argument 'factor' is missing" in result.stderr
+
+
+def test_compile_measures_the_loop(tmp_path: Path):
+    path = tmp_path / "turned.py"
+    path.write_text('''\
+import tilec as tc
+
+@tc.kernel
+def turned(A: tc.Tensor, B: tc.Tensor, N: tc.Const = 64):
+    At, Bt = A.tiles(N, N), B.tiles(N, N)
+    for k in tc.range(At.grid[0]):
+        Bt[0, k] = At[k, 0].T
+
+def defaults():
+    return {"A": tc.spec("f32", (256, 64)), "B": tc.spec("f32", (64, 256))}
+''')
+    value = json.loads(tilec("compile", f"{path}:turned", "--json").stdout)
+    measured = [access for loop in value["loops"] for access in loop["conflict_cycles"] if access["cycles"] is not None]
+    assert {access["mnemonic"][:3] for access in measured} == {"ds_"} and value["resources"]["lds"] > 0
+    assert all(access["cycles"] >= 0 for access in measured)
