@@ -9,7 +9,7 @@ import numpy as np
 import tilec as tc
 
 
-@tc.kernel(waves=8)
+@tc.kernel
 def gemm(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, BM: tc.Const = 256, BN: tc.Const = 256, BK: tc.Const = 64):
     At, Bt, Ct = A.tiles(BM, BK), B.tiles(BN, BK), C.tiles(BM, BN)      # B is N x K
     m, n = tc.program_id(Ct.grid)

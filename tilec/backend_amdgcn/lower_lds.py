@@ -16,9 +16,8 @@ from tilec.errors import InternalError
 from tilec.ir import tile
 from tilec.ir.core import Op, SharedType, Value
 from tilec.ir.layout import Layout
-from tilec.ir.lds_access import LdsAccess, LdsPart, lds_access, transposed_access
+from tilec.ir.lds_access import LdsAccess, LdsPart, lds_access, read_access
 from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
-from tilec.ir.shared_layout import SharedLayout
 
 WRITES = {1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128"}
 
@@ -225,15 +224,6 @@ def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
         return layout
     inverse = tuple(axes.index(axis) for axis in range(len(axes)))
     return layout.permute(inverse)
-
-
-def read_access(layout: Layout, shared: SharedLayout, target) -> LdsAccess | None:
-    """The read that takes the fewest instructions, transposing ones included."""
-    plain = lds_access(layout, shared, target, writes=False)
-    turned = transposed_access(layout, shared, target)
-    if plain is None or turned is None:
-        return plain or turned
-    return turned if turned.instruction.bytes > plain.instruction.bytes else plain
 
 
 def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:

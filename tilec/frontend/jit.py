@@ -21,6 +21,7 @@ from tilec.frontend.trace import definition, trace
 from tilec.frontend.tracer import is_tracing
 from tilec.ir.core import Program, ScalarType, TensorType
 from tilec.ir.schedule import NAMED, GridOrder, Schedule, parse_schedule
+from tilec.passes.dots import suggested_waves
 from tilec.runtime import emulated, hip
 from tilec.runtime.arguments import Executable
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Const", "CompiledKernel", "Kernel", "kernel"]
 
-DEFAULT_WAVES = 4
+MOST_WAVES = 8  # what the compiler takes by itself
 MAX_WAVES = 16  # 1024 threads
 
 
@@ -41,14 +42,14 @@ class Specialisation:
     consts: tuple[tuple[str, Any], ...]
     arch: str
     schedule: Schedule
-    waves: int
+    waves: int | None
 
 
 class Kernel:
     """A kernel function. Called with tensors it launches where they live: on a GPU, or for CPU memory on the
     emulator."""
 
-    def __init__(self, function: Callable[..., Any], waves: int = DEFAULT_WAVES):
+    def __init__(self, function: Callable[..., Any], waves: int | None = None):
         self.function, self.name, self.waves = function, function.__name__, _checked_waves(waves, function)
         self.signature = Signature.of(function)
         self.schedules: dict[str, Schedule] = {}
@@ -74,7 +75,7 @@ class Kernel:
                     limit=f"{', '.join(NAMED)} are tilec's own",
                     fix="give it another name",
                 )
-            built = schedules.build(function, None if waves is None else _checked_waves(waves, function), order)
+            built = schedules.build(function, _checked_waves(waves, function), order)
             self.schedules[built.name] = built
             return built
 
@@ -153,7 +154,9 @@ class Kernel:
         return fingerprint(self.function), special, distinct(special.consts)
 
     def _trace(self, special: Specialisation) -> Program:
-        return trace(self.function, dict(special.types), dict(special.consts), special.arch, special.waves)
+        types, consts = dict(special.types), dict(special.consts)
+        program = trace(self.function, types, consts, special.arch, special.waves or MOST_WAVES)
+        return program if special.waves else program.replace(waves=suggested_waves(program))
 
     def _compile(self, special: Specialisation, verify: bool, traced: Program | None = None) -> CompiledKernel:
         key = self._key(special), verify
@@ -237,7 +240,7 @@ def _stored(program: Program, content: bytes | None, arch: str) -> Executable | 
         return None
 
 
-def kernel(function: Callable[..., Any] | None = None, *, waves: int = DEFAULT_WAVES) -> Any:
+def kernel(function: Callable[..., Any] | None = None, *, waves: int | None = None) -> Any:
     """Decorator: `@tc.kernel` or `@tc.kernel(waves=8)`. `waves` is the size of a workgroup unless the schedule says
     otherwise."""
     if function is None:
@@ -245,7 +248,9 @@ def kernel(function: Callable[..., Any] | None = None, *, waves: int = DEFAULT_W
     return Kernel(function, waves)
 
 
-def _checked_waves(waves: int, function: Callable[..., Any]) -> int:
+def _checked_waves(waves: int | None, function: Callable[..., Any]) -> int | None:
+    if waves is None:
+        return None
     if not isinstance(waves, int) or not 1 <= waves <= MAX_WAVES:
         raise TilecError(
             f"{function.__name__} with waves={waves!r}",

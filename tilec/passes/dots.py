@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tilec.errors import TilecError
 from tilec.ir import tile
+from tilec.ir.core import Program
 from tilec.ir.fragments import operand
 from tilec.ir.layout import Layout
 from tilec.target import Mfma, Target
@@ -49,6 +50,16 @@ def plan(op: tile.Dot, waves: int, target: Target, swapped: bool) -> DotPlan:
     spare = (waves // (grid[0] * grid[1])).bit_length() - 1
     a, b, accumulator = (replace(layout, wave=layout.wave + ((0, 0),) * spare) for layout in layouts)
     return DotPlan(mfma, grid, swapped, a, b, accumulator)
+
+
+def suggested_waves(program: Program) -> int:
+    """Waves of a workgroup where the user names none: 8 (two per SIMD) for dots whose result would take more than half of the
+    registers of 4, fewer than 4 where there is less than an instruction's tile for each."""
+    results = [op.result.type for op in program.walk() if isinstance(op, tile.Dot)]
+    if not results:
+        return 4
+    elements = max(type.shape[0] * type.shape[1] for type in results)
+    return 8 if elements > 256 * 128 else 4 if elements >= 32 * 32 else 2 if elements > 16 * 16 else 1
 
 
 def _wave_grid(rows: int, columns: int, waves: int) -> tuple[int, int]:
