@@ -17,5 +17,21 @@ from tilec.emulator.launch import argument_segment
 from tilec.emulator.memory import Memory
 from tilec.emulator.trace import Event, EventSink, Sink, Summary, Trace
 
-__all__ = ["CHECKS", "Argument", "CodeObject", "Event", "EventSink", "Finding", "Kernel", "Memory", "RunResult", "Sink", "Statistics", "Summary",
-           "Trace", "argument_segment", "load_object", "run"]
+__all__ = [
+    "CHECKS",
+    "Argument",
+    "CodeObject",
+    "Event",
+    "EventSink",
+    "Finding",
+    "Kernel",
+    "Memory",
+    "RunResult",
+    "Sink",
+    "Statistics",
+    "Summary",
+    "Trace",
+    "argument_segment",
+    "load_object",
+    "run",
+]

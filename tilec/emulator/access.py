@@ -1,8 +1,8 @@
 """A memory operation in flight: where it reads and writes, and what happens when it lands.
 
-An access is built at issue from the registers of that moment and waits in its batch's queue. Loads sample memory when they land,
-not before; stores become visible then. A lane that takes no part (EXEC off, out of range) has index 0, the page of zeros.
-An access is data: it can lose waves (`take`) and be joined with the same access of other waves.
+An access is built at issue from the registers of that moment and waits in its batch's queue. Loads sample memory when
+they land, not before; stores become visible then. A lane that takes no part (EXEC off, out of range) has index 0, the
+page of zeros. An access is data: it can lose waves (`take`) and be joined with the same access of other waves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """One gather or scatter of an access. `index`: int64 byte index into `space`, [wave, lane] ([wave] for scalar loads).
+    """One gather or scatter of an access. `index`: int64 byte index into `space`, [wave, lane] ([wave] for scalar
+    loads).
 
     `lanes`: bool of that shape, those that take part; None: all. `dword`: first dword of the data that this part moves.
     """
@@ -48,7 +49,8 @@ class Part:
 
 @dataclass(eq=False)
 class Access:
-    """`mask`: EXEC at issue (uint32, None: full). `data`: uint32 [dwords, wave, lane] to store. `target`: LDS part of a DMA.
+    """`mask`: EXEC at issue (uint32, None: full). `data`: uint32 [dwords, wave, lane] to store. `target`: LDS part of
+    a DMA.
 
     `registers`: ids that the landing writes. `generation`: the workgroups' barrier count at issue, for the race check.
     """
@@ -60,14 +62,18 @@ class Access:
     mask: Array | None = None
     data: Array | None = None
     target: Part | None = None
-    shadow: dict[int, Array] | None = None      # undefined bits of the data, by dword
+    shadow: dict[int, Array] | None = None  # undefined bits of the data, by dword
     landed: bool = False
 
     def take(self, rows: Array) -> Access:
         return replace(
-            self, parts=tuple(part.take(rows) for part in self.parts), mask=None if self.mask is None else self.mask[rows],
-            data=None if self.data is None else self.data[:, rows], target=None if self.target is None else self.target.take(rows),
-            shadow=None if self.shadow is None else {dword: bits[rows] for dword, bits in self.shadow.items()})
+            self,
+            parts=tuple(part.take(rows) for part in self.parts),
+            mask=None if self.mask is None else self.mask[rows],
+            data=None if self.data is None else self.data[:, rows],
+            target=None if self.target is None else self.target.take(rows),
+            shadow=None if self.shadow is None else {dword: bits[rows] for dword, bits in self.shadow.items()},
+        )
 
     def join(self, others: Sequence[Access]) -> Access:
         """One access of all waves. `others` includes self, in the order of the joined batch."""
@@ -78,20 +84,40 @@ class Access:
         parts = tuple(_join_parts(parts) for parts in zip(*(access.parts for access in others), strict=True))
         mask = None
         if any(access.mask is not None for access in others):
-            mask = np.concatenate([np.full(shape, 0xFFFFFFFF, np.uint32) if access.mask is None else access.mask
-                                   for access, shape in zip(others, shapes, strict=True)])
-        data = None if self.data is None else np.concatenate([access.data for access in others if access.data is not None], axis=1)
-        target = None if self.target is None else _join_parts([access.target for access in others if access.target is not None])
+            mask = np.concatenate(
+                [
+                    np.full(shape, 0xFFFFFFFF, np.uint32) if access.mask is None else access.mask
+                    for access, shape in zip(others, shapes, strict=True)
+                ]
+            )
+        data = (
+            None
+            if self.data is None
+            else np.concatenate([access.data for access in others if access.data is not None], axis=1)
+        )
+        target = (
+            None
+            if self.target is None
+            else _join_parts([access.target for access in others if access.target is not None])
+        )
         shadow: dict[int, Array] = {}
         for dword in {dword for access in others for dword in access.shadow or {}}:
-            shadow[dword] = np.concatenate([(access.shadow or {}).get(dword, np.zeros(shape, np.uint32))
-                                            for access, shape in zip(others, shapes, strict=True)])
+            shadow[dword] = np.concatenate(
+                [
+                    (access.shadow or {}).get(dword, np.zeros(shape, np.uint32))
+                    for access, shape in zip(others, shapes, strict=True)
+                ]
+            )
         return replace(self, parts=parts, mask=mask, data=data, target=target, shadow=shadow or None)
 
     @property
     def layout(self) -> tuple[Any, ...]:
         """What must agree for two accesses of one instruction to be joined."""
-        return self.instruction.address, self.landed, tuple((id(part.space), part.dword, part.size) for part in self.parts)
+        return (
+            self.instruction.address,
+            self.landed,
+            tuple((id(part.space), part.dword, part.size) for part in self.parts),
+        )
 
     # ---- landing
     def land(self, batch: Batch) -> None:
@@ -120,11 +146,16 @@ class Access:
     def _gather(self) -> Array:
         if len(self.parts) == 1:
             return self.parts[0].space.load(self.parts[0].index, self.parts[0].size)
-        out = np.zeros((sum(-(-part.size // 4) for part in self.parts if part.space is self.parts[0].space), *self.parts[0].index.shape),
-                       np.uint32)
-        for part in self.parts:                      # a lane that another part serves has index 0 here, and reads zeros
+        out = np.zeros(
+            (
+                sum(-(-part.size // 4) for part in self.parts if part.space is self.parts[0].space),
+                *self.parts[0].index.shape,
+            ),
+            np.uint32,
+        )
+        for part in self.parts:  # a lane that another part serves has index 0 here, and reads zeros
             piece = part.space.load(part.index, part.size)
-            out[part.dword:part.dword + len(piece)] |= piece
+            out[part.dword : part.dword + len(piece)] |= piece
         return out
 
     def _scatter(self) -> None:
@@ -132,7 +163,7 @@ class Access:
         for part in self.parts:
             index, lanes = part.effective()
             count = -(-part.size // 4)
-            piece = self.data[part.dword:part.dword + count]
+            piece = self.data[part.dword : part.dword + count]
             if self.row.half == "high":
                 piece = piece >> np.uint32(16)
             part.space.store(index, piece.reshape(count, -1) if lanes is None else piece[:, lanes], part.size)
@@ -144,7 +175,9 @@ class Access:
         if self.row.size < 4:
             data = _extend(data, self.row)
         index, lanes = self.target.effective()
-        self.target.space.store(index, data.reshape(len(data), -1) if lanes is None else data[:, lanes], self.target.size)
+        self.target.space.store(
+            index, data.reshape(len(data), -1) if lanes is None else data[:, lanes], self.target.size
+        )
 
     def _write_registers(self, batch: Batch, data: Array) -> None:
         row = self.row
@@ -179,11 +212,11 @@ class Access:
             atomic = ATOMIC[self.row.atomic]
             index, lanes = part.effective()
             each = words * (2 if atomic.compares else 1)
-            data = self.data[part.dword:part.dword + each]
+            data = self.data[part.dword : part.dword + each]
             flat = data.reshape(each, -1) if lanes is None else data[:, lanes]
             values = _apply_atomic(part.space, index, flat, words, self.row, want_old=self.row.returns)
             if self.row.returns:
-                view = old[n * words:(n + 1) * words]
+                view = old[n * words : (n + 1) * words]
                 if lanes is None:
                     view[...] = values.reshape(view.shape)
                 else:
@@ -194,7 +227,9 @@ class Access:
 def _join_parts(parts: Sequence[Part]) -> Part:
     lanes = None
     if any(part.lanes is not None for part in parts):
-        lanes = np.concatenate([np.ones(part.index.shape, bool) if part.lanes is None else part.lanes for part in parts])
+        lanes = np.concatenate(
+            [np.ones(part.index.shape, bool) if part.lanes is None else part.lanes for part in parts]
+        )
     return replace(parts[0], index=np.concatenate([part.index for part in parts]), lanes=lanes)
 
 
@@ -224,10 +259,14 @@ def _apply_atomic(space: Space, index: Array, data: Array, words: int, row: Memo
     results = np.zeros((words, len(index)), np.uint32)
     order = np.argsort(index, kind="stable")
     ordered = index[order]
-    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(index) else np.zeros(0, np.int64)
+    first = (
+        np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(index) else np.zeros(0, np.int64)
+    )
     if atomic.combine is not None and not want_old:
         if len(first):
-            merged = atomic.combine.reduceat(source[order], first).astype(atomic.kind, copy=False)     # numpy sums in 64 bits
+            merged = atomic.combine.reduceat(source[order], first).astype(
+                atomic.kind, copy=False
+            )  # numpy sums in 64 bits
             old = _typed(space.load(ordered[first], row.size), atomic.kind, atomic.items)
             space.store(ordered[first], _untyped(atomic.apply(old, merged), words), row.size)
         return results
@@ -243,10 +282,11 @@ def _apply_atomic(space: Space, index: Array, data: Array, words: int, row: Memo
 
 
 def transpose(data: Array, bits: int) -> Array:
-    """The lane exchange of ds_read_b64_tr_b{16,8,4} and ds_read_b96_tr_b6, within groups of 16 lanes. data: [dwords, wave, lane].
+    """The lane exchange of ds_read_b64_tr_b{16,8,4} and ds_read_b96_tr_b6, within groups of 16 lanes. data: [dwords,
+    wave, lane].
 
-    Lane l takes as element j: for b16 element l % 4 of lane 4j + l / 4, for b8 element l % 8 of lane 2j + l / 8, for b4 and b6
-    element l of lane j (CDNA4 ISA guide, section 11.4; facts agree with Triton's layouts).
+    Lane l takes as element j: for b16 element l % 4 of lane 4j + l / 4, for b8 element l % 8 of lane 2j + l / 8, for
+    b4 and b6 element l of lane j (CDNA4 ISA guide, section 11.4; facts agree with Triton's layouts).
     """
     words, waves, lanes = data.shape
     raw = np.ascontiguousarray(np.moveaxis(data, 0, -1))
@@ -259,7 +299,7 @@ def transpose(data: Array, bits: int) -> Array:
         packed = np.ascontiguousarray(moved).reshape(waves, lanes, -1)
     else:
         stream = np.unpackbits(raw.view(np.uint8), axis=-1, bitorder="little")
-        elements = stream[..., :per_lane * bits].reshape(waves, lanes // 16, 16, per_lane, bits)
+        elements = stream[..., : per_lane * bits].reshape(waves, lanes // 16, 16, per_lane, bits)
         moved = elements[:, :, item + 0 * lane, lane + 0 * item]
         packed = np.packbits(moved.reshape(waves, lanes, per_lane * bits), axis=-1, bitorder="little")
     return np.moveaxis(packed.view(np.uint32), -1, 0)

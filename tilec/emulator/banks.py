@@ -1,8 +1,10 @@
-"""Bank conflicts of LDS accesses: extra cycles of one instruction, from the phases in which lanes are served and the banks.
+"""Bank conflicts of LDS accesses: extra cycles of one instruction, from the phases in which lanes are served and the
+banks.
 
-Lanes of one phase are served together; lanes of different phases never conflict. A bank serves one dword a cycle, equal dwords at once.
-gfx950 reads: measured on MI355X (HipKittens, arXiv 2511.08083, table 5) for b64, b96, b128 and 64-bit writes; the other sizes and all
-of gfx942 (32 banks, 128 bytes a cycle) are inferred from the documented width, and reports should say so.
+Lanes of one phase are served together; lanes of different phases never conflict. A bank serves one dword a cycle,
+equal dwords at once. gfx950 reads: measured on MI355X (HipKittens, arXiv 2511.08083, table 5) for b64, b96, b128 and
+64-bit writes; the other sizes and all of gfx942 (32 banks, 128 bytes a cycle) are inferred from the documented width,
+and reports should say so.
 """
 
 from __future__ import annotations
@@ -28,10 +30,26 @@ def _doubled(phases: list[list[int]]) -> list[list[int]]:
 _GFX950_READ: dict[int, tuple[int, list[list[int]]]] = {  # bytes per lane: (banks, phases)
     4: (64, _runs(64)),
     8: (64, _runs(32)),
-    12: (32, _doubled([[0, 1, 2, 3, 20, 21, 22, 23], [4, 5, 6, 7, 16, 17, 18, 19], [8, 9, 10, 11, 28, 29, 30, 31],
-                       [12, 13, 14, 15, 24, 25, 26, 27]])),
-    16: (64, _doubled([[0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27],
-                       [4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 28, 29, 30, 31]])),
+    12: (
+        32,
+        _doubled(
+            [
+                [0, 1, 2, 3, 20, 21, 22, 23],
+                [4, 5, 6, 7, 16, 17, 18, 19],
+                [8, 9, 10, 11, 28, 29, 30, 31],
+                [12, 13, 14, 15, 24, 25, 26, 27],
+            ]
+        ),
+    ),
+    16: (
+        64,
+        _doubled(
+            [
+                [0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27],
+                [4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 28, 29, 30, 31],
+            ]
+        ),
+    ),
 }
 _NARROW = {4: (32, _runs(32)), 8: (32, _runs(16)), 12: (32, _runs(8)), 16: (32, _runs(8))}
 

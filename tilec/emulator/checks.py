@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.emulator import shadow
-from tilec.emulator.access import Access, Part, transpose
+from tilec.emulator.access import Access
 from tilec.emulator.findings import Finding, Report
 from tilec.emulator.instruction import Instruction
-from tilec.emulator.memory import Memory, Space
+from tilec.emulator.memory import Memory
 from tilec.emulator.memory_rows import MEMORY
+from tilec.emulator.memory_shadow import MemoryShadow, data_bits
 from tilec.emulator.operands import EXEC, SGPR
 from tilec.emulator.races import GlobalRaces, LdsRaces
 
@@ -39,6 +40,7 @@ class Checker:
     """Watches one launch. `start` binds it to each resident set in turn."""
 
     machine: Machine
+    memory_shadow: MemoryShadow
 
     def __init__(self, program: Program, names: frozenset[str], memory: Memory):
         self.program, self.names = program, names
@@ -53,11 +55,10 @@ class Checker:
     # ---- life of a resident set
     def start(self, machine: Machine, batch: Batch) -> None:
         self.machine = machine
-        self.lds_races = LdsRaces(machine, self._found) if {"lds_races", "definedness"} & self.names and machine.lds_bytes else None
-        self.lds_shadow: Space | None = None
-        self.scratch_shadow = Space(np.full(len(machine.scratch.bytes), 255, np.uint8)) if machine.scratch_bytes and self.definedness else None
-        if self.scratch_shadow is not None:
-            self.scratch_shadow.bytes[:4096] = 0
+        self.lds_races = (
+            LdsRaces(machine, self._found) if {"lds_races", "definedness"} & self.names and machine.lds_bytes else None
+        )
+        self.memory_shadow = MemoryShadow(machine, self.lds_races)
         self._ends: dict[int, Instruction] = {}
         self._barriers: dict[int, Instruction] = {}
 
@@ -80,15 +81,32 @@ class Checker:
     def findings(self) -> tuple[Finding, ...]:
         return self.report.findings()
 
-    def _found(self, check: str, message: str, at: Instruction, other: Instruction | None = None, *, wave: int = -1, lane: int = -1,
-               byte: int = -1) -> None:
+    def _found(
+        self,
+        check: str,
+        message: str,
+        at: Instruction,
+        other: Instruction | None = None,
+        *,
+        wave: int = -1,
+        lane: int = -1,
+        byte: int = -1,
+    ) -> None:
         """`wave`: machine wave index."""
         if check not in self.names:
             return
         machine = self.machine
         group = int(machine.groups[machine.slot[wave]]) if wave >= 0 else -1
-        self.report.add(check, message, at, other, workgroup=group, wave=int(machine.wave_in_group[wave]) if wave >= 0 else -1, lane=lane,
-                        byte=byte)
+        self.report.add(
+            check,
+            message,
+            at,
+            other,
+            workgroup=group,
+            wave=int(machine.wave_in_group[wave]) if wave >= 0 else -1,
+            lane=lane,
+            byte=byte,
+        )
 
     # ---- one block
     def run_block(self, batch: Batch, block: Block, sink: Sink | None) -> None:
@@ -125,8 +143,13 @@ class Checker:
                 trail = tuple(self.program.instruction(address) for address in history)
                 violations, kept = self.hazards.walk(trail, block.body)
                 for v in violations:
-                    self._found("hazards", f"{v.states} wait states of the {v.needed} that rule {v.rule.name} needs", v.consumer, v.producer,
-                                wave=int(batch.waves[0]))
+                    self._found(
+                        "hazards",
+                        f"{v.states} wait states of the {v.needed} that rule {v.rule.name} needs",
+                        v.consumer,
+                        v.producer,
+                        wave=int(batch.waves[0]),
+                    )
                 next_history = self._paths[key] = tuple(instruction.address for instruction in kept)
             after.append(next_history)
         batch.histories = frozenset(after)
@@ -137,13 +160,27 @@ class Checker:
             access = batch.in_flight.get(register)
             if access is None:
                 continue
-            merges = instruction.unit == "memory" and register in instruction.writes and register not in instruction.data | instruction.addresses
+            merges = (
+                instruction.unit == "memory"
+                and register in instruction.writes
+                and register not in instruction.data | instruction.addresses
+            )
             if register in instruction.reads and not merges:
-                self._found("waits", f"reads {shadow.register_name(register)} while the load that writes it is in flight", instruction,
-                            access.instruction, wave=int(batch.waves[0]))
+                self._found(
+                    "waits",
+                    f"reads {shadow.register_name(register)} while the load that writes it is in flight",
+                    instruction,
+                    access.instruction,
+                    wave=int(batch.waves[0]),
+                )
             elif not _in_order(instruction, access):
-                self._found("waits", f"writes {shadow.register_name(register)} while a load that writes it is in flight", instruction,
-                            access.instruction, wave=int(batch.waves[0]))
+                self._found(
+                    "waits",
+                    f"writes {shadow.register_name(register)} while a load that writes it is in flight",
+                    instruction,
+                    access.instruction,
+                    wave=int(batch.waves[0]),
+                )
 
     # ---- definedness
     def _step_undefined(self, batch: Batch, instruction: Instruction) -> None:
@@ -154,9 +191,14 @@ class Checker:
                 instruction.execute(batch)
                 return
         elif instruction.ends_block or instruction.unit == "control" or instruction.name.startswith("s_setreg"):
-            self._report_undefined(batch, instruction, instruction.reads, "decides a branch" if instruction.ends_block else "sets a register")
+            self._report_undefined(
+                batch,
+                instruction,
+                instruction.reads,
+                "decides a branch" if instruction.ends_block else "sets a register",
+            )
         bits = shadow.spread(batch, instruction)
-        if instruction.unit == "memory":                    # a permute: its data is known now, and lands later
+        if instruction.unit == "memory":  # a permute: its data is known now, and lands later
             batch.machine.permuted = bits
             instruction.execute(batch)
             return
@@ -168,12 +210,20 @@ class Checker:
                 del bits[register]
         shadow.apply(batch, instruction, bits)
 
-    def _report_undefined(self, batch: Batch, instruction: Instruction, registers: frozenset[int], what: str, only: int = 0xFFFFFFFF) -> None:
+    def _report_undefined(
+        self, batch: Batch, instruction: Instruction, registers: frozenset[int], what: str, only: int = 0xFFFFFFFF
+    ) -> None:
         place = shadow.undefined_among(batch, registers, only)
         if place is not None:
             register, wave, lane, byte = place
-            self._found("definedness", f"undefined byte {byte} of {shadow.register_name(register)} {what}", instruction,
-                        wave=int(batch.waves[wave]), lane=lane, byte=byte)
+            self._found(
+                "definedness",
+                f"undefined byte {byte} of {shadow.register_name(register)} {what}",
+                instruction,
+                wave=int(batch.waves[wave]),
+                lane=lane,
+                byte=byte,
+            )
 
     def _check_memory_operands(self, batch: Batch, instruction: Instruction) -> None:
         row = instruction.row
@@ -187,8 +237,12 @@ class Checker:
             permuted, batch.machine.permuted = batch.machine.permuted, None
             if permuted is not None:
                 access.shadow = {0: next(iter(permuted.values()))} if permuted else None
-            elif access.data is not None and access.row.space in ("lds", "scratch", "flat") and access.row.op in ("store", "atomic"):
-                access.shadow = self._shadow_of_data(batch, access)
+            elif (
+                access.data is not None
+                and access.row.space in ("lds", "scratch", "flat")
+                and access.row.op in ("store", "atomic")
+            ):
+                access.shadow = data_bits(batch, access)
         if self.lds_races is not None and (access.target is not None or access.row.space in ("lds", "flat")):
             self.lds_races.access(batch, access)
         if self.global_races is not None:
@@ -198,111 +252,14 @@ class Checker:
                 if part.space is self.machine.memory.space and part.index.ndim == 2:
                     self.global_races.access(self.machine, batch, access, part)
 
-    def _shadow_of_data(self, batch: Batch, access: Access) -> dict[int, Array] | None:
-        """Undefined bits of the stored dwords, by position in the access's data."""
-        operands = [span for span in access.instruction.sources if access.instruction.data.issuperset(span) and len(span)]
-        registers = [r for span in operands[:len(operands)] for r in span][:0 if access.data is None else len(access.data)]
-        found = {i: batch.undefined[r].copy() for i, r in enumerate(registers) if r in batch.undefined}
-        return found or None
-
     def completed(self, batch: Batch, access: Access) -> None:
         if self.lds_races is not None and access.target is not None:
             self.lds_races.completed(batch, access)
 
     def landing(self, batch: Batch, access: Access) -> None:
         """Before an access takes effect: definedness of what it stores and loads."""
-        if not self.definedness:
-            return
-        row = access.row
-        if access.target is not None and self.lds_races is not None:
-            self.lds_races.mark_written(access.target)
-            self._store_shadow(access.target, None, 0)
-        elif row.op in ("store", "atomic"):
-            for part in access.parts:
-                if part.space is self.machine.lds and self.lds_races is not None:
-                    self.lds_races.mark_written(part)
-                if part.space in (self.machine.lds, self.machine.scratch):
-                    self._store_shadow(part, access.shadow, 16 if row.half == "high" else 0)
-        if access.registers and row.space != "scalar":
-            self._load_shadow(batch, access)
-        elif access.registers:
-            for register in access.registers:
-                batch.undefined.pop(register, None)
-
-    def _memory_shadow(self, space: Space, create: bool) -> Space | None:
-        if space is self.machine.scratch:
-            return self.scratch_shadow
-        if self.lds_shadow is None and create:
-            self.lds_shadow = Space(np.zeros(len(self.machine.lds.bytes), np.uint8))
-        return self.lds_shadow
-
-    def _store_shadow(self, part: Part, bits: dict[int, Array] | None, shift: int) -> None:
-        count = -(-part.size // 4)
-        moved = {i: bits[part.dword + i] >> np.uint32(shift) for i in range(count) if bits and part.dword + i in bits}
-        memory = self._memory_shadow(part.space, bool(moved))
-        if memory is None:
-            return
-        data = np.zeros((count, *part.index.shape), np.uint32)
-        for i, value in moved.items():
-            data[i] = value
-        index, lanes = part.effective()
-        memory.store(index, data.reshape(count, -1) if lanes is None else data[:, lanes], part.size)
-
-    def _load_shadow(self, batch: Batch, access: Access) -> None:
-        """The destination registers become as defined as what is loaded."""
-        row = access.row
-        bits: dict[int, Array] = {}
-        if row.op == "permute":
-            bits = dict(access.shadow or {})
-        else:
-            for part in access.parts:
-                memory = self._memory_shadow(part.space, False) if part.space in (self.machine.lds, self.machine.scratch) else None
-                count = -(-part.size // 4)
-                loaded = memory.load(part.index, part.size) if memory is not None else None
-                fresh = self.lds_races.unwritten(part) if part.space is self.machine.lds and self.lds_races is not None else None
-                if fresh is not None:
-                    loaded = np.zeros((count, *part.index.shape), np.uint32) if loaded is None else loaded.copy()
-                    self._add_unwritten(loaded, fresh, part.size)
-                if loaded is not None and loaded.any():
-                    bits |= {part.dword + i: loaded[i] for i in range(count) if loaded[i].any()}
-        if row.transpose and bits:
-            count = len(access.registers)
-            data = np.zeros((count, *access.parts[0].index.shape), np.uint32)
-            for i, value in bits.items():
-                data[i] = value
-            bits = dict(enumerate(transpose(data, row.transpose)))
-        for i, register in enumerate(access.registers):
-            self._set_register(batch, register, bits.get(i), access)
-
-    def _add_unwritten(self, loaded: Array, fresh: Array, size: int) -> None:
-        assert self.lds_races is not None
-        granule = self.lds_races.granule
-        for i in range(len(fresh)):
-            if granule >= 4:
-                for word in range(granule // 4):
-                    loaded[i * granule // 4 + word] |= np.where(fresh[i], np.uint32(0xFFFFFFFF), np.uint32(0))
-            else:
-                field = ((1 << 8 * granule) - 1) << 8 * (i * granule % 4)
-                loaded[i * granule // 4] |= np.where(fresh[i], np.uint32(field), np.uint32(0))
-
-    def _set_register(self, batch: Batch, register: int, bits: Array | None, access: Access) -> None:
-        old = batch.undefined.get(register)
-        if bits is None and old is None:
-            return
-        row = access.row
-        new = np.zeros((len(batch.waves), 64), np.uint32) if bits is None else bits
-        if row.size < 4 and row.signed and bits is not None:
-            new = np.where(bits != 0, np.uint32(0xFFFFFFFF), np.uint32(0))
-        if row.half:
-            low = np.uint32(0xFFFF)
-            before = np.zeros_like(new) if old is None else old
-            new = before & ~low | new & low if row.half == "low" else before & low | new << np.uint32(16)
-        if access.mask is not None:
-            new = (np.uint32(0) if old is None else old & ~access.mask) | new & access.mask
-        if new.any():
-            batch.undefined[register] = np.ascontiguousarray(new)
-        else:
-            batch.undefined.pop(register, None)
+        if self.definedness:
+            self.memory_shadow.landing(batch, access)
 
     # ---- barriers
     def arrived(self, batch: Batch) -> None:
@@ -317,9 +274,15 @@ class Checker:
         for slot in slots[machine.alive[slots] < machine.waves_per_group]:
             barrier, end = self._barriers.get(int(slot)), self._ends.get(int(slot))
             if barrier is not None:
-                self._found("barriers", f"{machine.waves_per_group - int(machine.alive[slot])} of {machine.waves_per_group} waves have ended while "
-                            "others wait at a barrier: unequal numbers of barriers, a hang on hardware", barrier, end,
-                            wave=int(slot) * machine.waves_per_group)
+                gone = machine.waves_per_group - int(machine.alive[slot])
+                self._found(
+                    "barriers",
+                    f"{gone} of {machine.waves_per_group} waves have ended while others wait at a barrier: "
+                    "unequal numbers of barriers, a hang on hardware",
+                    barrier,
+                    end,
+                    wave=int(slot) * machine.waves_per_group,
+                )
         if self.lds_races is not None and "lds_races" in self.names:
             self.lds_races.opens(slots)
 
@@ -334,26 +297,54 @@ class Checker:
 
     # ---- bounds
     def lds_bounds(self, batch: Batch, address: Array, fine: Array, size: int) -> None:
-        self._bounds(batch, np.broadcast_to(address, fine.shape), fine, f"{size} bytes of LDS, of which the workgroup has {self.machine.lds_bytes}")
+        self._bounds(
+            batch,
+            np.broadcast_to(address, fine.shape),
+            fine,
+            f"{size} bytes of LDS, of which the workgroup has {self.machine.lds_bytes}",
+        )
 
     def scratch_bounds(self, batch: Batch, address: Array, fine: Array, size: int) -> None:
-        self._bounds(batch, np.broadcast_to(address, fine.shape), fine, f"{size} bytes of scratch, of which a lane has {self.machine.scratch_bytes}")
+        self._bounds(
+            batch,
+            np.broadcast_to(address, fine.shape),
+            fine,
+            f"{size} bytes of scratch, of which a lane has {self.machine.scratch_bytes}",
+        )
 
-    def global_bounds(self, batch: Batch, instruction: Instruction, address: Array, fine: Array, size: int, write: bool) -> None:
+    def global_bounds(
+        self, batch: Batch, instruction: Instruction, address: Array, fine: Array, size: int, write: bool
+    ) -> None:
         place = tuple(int(i) for i in np.argwhere(~fine)[0])
-        self._bounds(batch, address, fine, f"{size} bytes, {self.machine.describe(int(address[place]))}", "writes" if write else "reads")
+        self._bounds(
+            batch,
+            address,
+            fine,
+            f"{size} bytes, {self.machine.describe(int(address[place]))}",
+            "writes" if write else "reads",
+        )
 
     def _bounds(self, batch: Batch, address: Array, fine: Array, what: str, verb: str = "touches") -> None:
         if fine.all() or self.current is None:
             return
         place = tuple(int(i) for i in np.argwhere(~fine)[0])
-        self._found("bounds", f"{verb} {what}", self.current, wave=int(batch.waves[place[0]]), lane=place[1] if len(place) > 1 else -1,
-                    byte=int(address[place]) & (1 << 64) - 1)
+        self._found(
+            "bounds",
+            f"{verb} {what}",
+            self.current,
+            wave=int(batch.waves[place[0]]),
+            lane=place[1] if len(place) > 1 else -1,
+            byte=int(address[place]) & (1 << 64) - 1,
+        )
 
 
 def _in_order(instruction: Instruction, access: Access) -> bool:
     """May the instruction overwrite what the access will write? Only when one in-order counter holds both."""
-    if instruction.unit != "memory" or instruction.counters != access.instruction.counters or len(instruction.counters) != 1:
+    if (
+        instruction.unit != "memory"
+        or instruction.counters != access.instruction.counters
+        or len(instruction.counters) != 1
+    ):
         return False
     return instruction.counters == ("vm",) or (instruction.row.space == "lds" and access.row.space == "lds")
 

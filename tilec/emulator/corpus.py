@@ -1,8 +1,9 @@
-"""Runs a code object that is described by a meta.json and a ref.py (numpy only) beside it: inputs, launch, expected results.
+"""Runs a code object that is described by a meta.json and a ref.py (numpy only) beside it: inputs, launch, expected
+results.
 
-The description is that of other compilers' objects: `meta` gives symbol, workgroup size, LDS bytes and the argument layout;
-`ref.launch(meta, case)` gives buffers, scalars, the grid, and `check(outputs)`, a list of mismatches. Input buffers are placed
-read-only, so that a stray store into one is found.
+The description is that of other compilers' objects: `meta` gives symbol, workgroup size, LDS bytes and the argument
+layout; `ref.launch(meta, case)` gives buffers, scalars, the grid, and `check(outputs)`, a list of mismatches. Input
+buffers are placed read-only, so that a stray store into one is found.
 """
 
 from __future__ import annotations
@@ -25,9 +26,22 @@ from tilec.emulator.memory import Memory
 from tilec.emulator.trace import Sink
 from tilec.errors import TilecError
 
-_SCALAR_TYPES: dict[str, Any] = {"i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
-                                 "u32": np.uint32, "u64": np.uint64, "f16": np.float16, "f32": np.float32, "fp32": np.float32,
-                                 "f64": np.float64, "fp64": np.float64}
+_SCALAR_TYPES: dict[str, Any] = {
+    "i1": np.int8,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "f16": np.float16,
+    "f32": np.float32,
+    "fp32": np.float32,
+    "f64": np.float64,
+    "fp64": np.float64,
+}
 
 
 @dataclass(frozen=True)
@@ -48,18 +62,36 @@ def load_reference(path: str | Path) -> ModuleType:
     """Import a ref.py by its path."""
     spec = importlib.util.spec_from_file_location("tilec_reference", path)
     if spec is None or spec.loader is None or not Path(path).is_file():
-        raise TilecError(f"no reference at {path}", fix="give the path of a Python file with a function launch(meta, case)")
+        raise TilecError(
+            f"no reference at {path}", fix="give the path of a Python file with a function launch(meta, case)"
+        )
     module = importlib.util.module_from_spec(spec)
     import sys
+
     sys.modules["tilec_reference"] = module
     spec.loader.exec_module(module)
     return module
 
 
-def run_case(code: CodeObject | bytes, meta: dict[str, Any], case: str, reference: ModuleType, *, checks: str | Iterable[str] = "all",
-             seed: int = 0, landing: str = "late", numerics: str = "fast", without: Collection[int] = (), sink: Sink | None = None,
-             align: int = 256, limit: int = 0, preload: bool = True) -> CaseResult:
-    """Run one case of a described object and compare it with its reference. `align`: base alignment of buffers in bytes."""
+def run_case(
+    code: CodeObject | bytes,
+    meta: dict[str, Any],
+    case: str,
+    reference: ModuleType,
+    *,
+    checks: str | Iterable[str] = "all",
+    seed: int = 0,
+    landing: str = "late",
+    numerics: str = "fast",
+    without: Collection[int] = (),
+    sink: Sink | None = None,
+    align: int = 256,
+    limit: int = 0,
+    preload: bool = True,
+) -> CaseResult:
+    """Run one case of a described object and compare it with its reference. `align`: base alignment of buffers in
+    bytes.
+    """
     if isinstance(code, bytes):
         code = load_object(code)
     if case not in [c["id"] for c in meta["cases"]]:
@@ -76,7 +108,9 @@ def run_case(code: CodeObject | bytes, meta: dict[str, Any], case: str, referenc
         if name in places:
             values[argument["offset"]] = places[name].to_bytes(8, "little")
         elif name in launch.scalars:
-            values[argument["offset"]] = scalar_bytes(launch.scalars[name], argument.get("elem") or argument["type"], size)
+            values[argument["offset"]] = scalar_bytes(
+                launch.scalars[name], argument.get("elem") or argument["type"], size
+            )
         elif "value" in argument:
             values[argument["offset"]] = int(argument["value"] or 0).to_bytes(size, "little")
     kernel = code.kernels[meta["symbol"]] if meta["symbol"] in code.kernels else None
@@ -84,12 +118,30 @@ def run_case(code: CodeObject | bytes, meta: dict[str, Any], case: str, referenc
         raise TilecError(f"the code object has no kernel {meta['symbol']!r}", limit=f"it has {', '.join(code.kernels)}")
     dynamic = meta.get("lds_dynamic", 0)
     grid: tuple[int, int, int] = tuple(int(n) for n in launch.grid)  # type: ignore[assignment]
-    segment = argument_segment(kernel, values, grid, block, dynamic)     # type: ignore[arg-type]
-    result: RunResult = run(code, meta["symbol"], grid=grid, block=block, arguments=segment, memory=memory,  # type: ignore[arg-type]
-                            lds_dynamic=dynamic, checks=checks, seed=seed, landing=landing, numerics=numerics, without=without, sink=sink,
-                            limit=limit, preload=preload)
-    outputs = {name: memory.read(address, launch.buffers[name].raw.nbytes).view(launch.buffers[name].raw.dtype)
-               .reshape(launch.buffers[name].raw.shape) for name, address in places.items()}
+    segment = argument_segment(kernel, values, grid, block, dynamic)  # type: ignore[arg-type]
+    result: RunResult = run(
+        code,
+        meta["symbol"],
+        grid=grid,
+        block=block,
+        arguments=segment,
+        memory=memory,  # type: ignore[arg-type]
+        lds_dynamic=dynamic,
+        checks=checks,
+        seed=seed,
+        landing=landing,
+        numerics=numerics,
+        without=without,
+        sink=sink,
+        limit=limit,
+        preload=preload,
+    )
+    outputs = {
+        name: memory.read(address, launch.buffers[name].raw.nbytes)
+        .view(launch.buffers[name].raw.dtype)
+        .reshape(launch.buffers[name].raw.shape)
+        for name, address in places.items()
+    }
     return CaseResult(tuple(launch.check(outputs)), result.findings, result.statistics, outputs)
 
 

@@ -1,7 +1,8 @@
 """Turns the text of a code object into blocks of bound instructions, lazily: only what a wave reaches is decoded.
 
-A block runs from its first address to the next branch, barrier or branch target, so that waves part and meet only at its ends.
-Mnemonics are looked up in the tables (scalar, vector, matrix, memory); one that is in none stops with address, bytes and text.
+A block runs from its first address to the next branch, barrier or branch target, so that waves part and meet only at
+its ends. Mnemonics are looked up in the tables (scalar, vector, matrix, memory); one that is in none stops with
+address, bytes and text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tilec.errors import TilecError
 
 @dataclass(eq=False)
 class Block:
-    """Instructions in order. `end` is the address after the last; `body` excludes nothing (a branch or barrier comes last)."""
+    """Instructions in order. `end` is the address after the last; `body` excludes nothing (a branch or barrier comes
+    last).
+    """
 
     start: int
     end: int
@@ -33,20 +36,24 @@ class Block:
 
 
 class Binder:
-    """Register ids to rows of the batch's register array: VGPRs first, AGPRs from the descriptor's accumulation offset."""
+    """Register ids to rows of the batch's register array: VGPRs first, AGPRs from the descriptor's accumulation
+    offset.
+    """
 
     def __init__(self, kernel: Kernel):
         descriptor = kernel.descriptor
         self.total = descriptor.vector_registers
         self.split = min(descriptor.accumulation_offset, self.total)
-        self.rows = [i for i in range(self.split)] + [-1] * (AGPR - self.split)
+        self.rows = list(range(self.split)) + [-1] * (AGPR - self.split)
         self.rows += [self.split + i if self.split + i < self.total else -1 for i in range(SGPR - AGPR)]
 
     def row(self, register: int) -> int:
         row = self.rows[register] if register < SGPR else -1
         if row < 0:
             name = f"v{register}" if register < AGPR else f"a{register - AGPR}"
-            raise ValueError(f"{name} is not allocated: the descriptor gives {self.split} VGPRs and {self.total - self.split} AGPRs")
+            raise ValueError(
+                f"{name} is not allocated: the descriptor gives {self.split} VGPRs and {self.total - self.split} AGPRs"
+            )
         return row
 
 
@@ -55,7 +62,9 @@ def _unbound(batch: Batch) -> None:
 
 
 class Decoded:
-    """What every run of a kernel shares: bound instructions by address, branch targets, and pairs judged for wait states."""
+    """What every run of a kernel shares: bound instructions by address, branch targets, and pairs judged for wait
+    states.
+    """
 
     def __init__(self, code: CodeObject, kernel: Kernel):
         self.binder = Binder(kernel)
@@ -87,7 +96,10 @@ class Program:
         self._blocks: dict[int, Block] = {}
         missing = sorted(self.without - self._position.keys())
         if missing:
-            raise TilecError(f"no instruction starts at {', '.join(map(hex, missing))}", fix="give addresses as `tilec disasm` prints them")
+            raise TilecError(
+                f"no instruction starts at {', '.join(map(hex, missing))}",
+                fix="give addresses as `tilec disasm` prints them",
+            )
 
     def block(self, address: int) -> Block:
         """The block that starts at the address. Raises TilecError where no instruction does."""
@@ -147,6 +159,8 @@ class Program:
         return instruction
 
     def _unknown(self, address: int, size: int, text: str) -> TilecError:
-        return TilecError(f"the emulator can't execute the instruction at {address:#x}: {text}",
-                          limit=f"its bytes are {self.code.bytes_at(address, size).hex(' ')}",
-                          fix=f"`tilec isa --missing {self.code.arch}` lists what the emulator lacks")
+        return TilecError(
+            f"the emulator can't execute the instruction at {address:#x}: {text}",
+            limit=f"its bytes are {self.code.bytes_at(address, size).hex(' ')}",
+            fix=f"`tilec isa --missing {self.code.arch}` lists what the emulator lacks",
+        )

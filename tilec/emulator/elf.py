@@ -1,8 +1,9 @@
 """Reads a code object: the ELF container, kernel descriptors, metadata, instructions and source lines.
 
-Only what the hardware and the loader would look at is used: `.text` bytes, the 64-byte descriptor behind each `NAME.kd` symbol
-(LLVM, "User Guide for AMDGPU Backend", code object v3 kernel descriptor), the msgpack note for arguments, `.debug_line` for lines.
-Addresses are those of the file (the object is loaded at 0). Nothing here executes or interprets an instruction.
+Only what the hardware and the loader would look at is used: `.text` bytes, the 64-byte descriptor behind each
+`NAME.kd` symbol (LLVM, "User Guide for AMDGPU Backend", code object v3 kernel descriptor), the msgpack note for
+arguments, `.debug_line` for lines. Addresses are those of the file (the object is loaded at 0). Nothing here executes
+or interprets an instruction.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import msgpack
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from tilec import llvm
 from tilec.errors import TilecError
@@ -36,7 +38,9 @@ USER_SGPRS = (  # descriptor property bit, name, SGPRs; in the order in which th
 
 @dataclass(frozen=True)
 class Argument:
-    """One kernel argument of the metadata. `kind` is the value_kind: by_value, global_buffer, hidden_block_count_x, ..."""
+    """One kernel argument of the metadata. `kind` is the value_kind: by_value, global_buffer, hidden_block_count_x,
+    ...
+    """
 
     name: str
     offset: int
@@ -46,7 +50,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The 64 bytes behind `NAME.kd`, field by field. Sizes in bytes; `entry` is the address of the first instruction."""
+    """The 64 bytes behind `NAME.kd`, field by field. Sizes in bytes; `entry` is the address of the first
+    instruction.
+    """
 
     lds_bytes: int
     scratch_bytes: int
@@ -71,7 +77,12 @@ class Descriptor:
     @property
     def mode(self) -> int:
         """The MODE register at entry: rounding and denormals in [7:0], DX10_CLAMP 8, IEEE 9, FP16_OVFL 23."""
-        return self.rsrc1 >> 12 & 0xFF | (self.rsrc1 >> 21 & 1) << 8 | (self.rsrc1 >> 23 & 1) << 9 | (self.rsrc1 >> 26 & 1) << 23
+        return (
+            self.rsrc1 >> 12 & 0xFF
+            | (self.rsrc1 >> 21 & 1) << 8
+            | (self.rsrc1 >> 23 & 1) << 9
+            | (self.rsrc1 >> 26 & 1) << 23
+        )
 
     @property
     def user_sgprs(self) -> tuple[tuple[str, int], ...]:
@@ -143,7 +154,7 @@ class CodeObject:
 
     def bytes_at(self, address: int, size: int) -> bytes:
         offset = address - self.text_address
-        return self.text[offset:offset + size]
+        return self.text[offset : offset + size]
 
     def line_of(self, address: int) -> str:
         """`file:line` of the source where the object says it, else ''."""
@@ -158,8 +169,10 @@ def load_object(data: bytes) -> CodeObject:
             raise TilecError(f"not an AMDGPU code object: e_machine is {elf['e_machine']}", fix="give an .hsaco file")
         arch = MACHINES.get(elf["e_flags"] & 0xFF)
         if arch is None:
-            raise TilecError(f"the code object is for machine {elf['e_flags'] & 0xFF:#x}",
-                             limit="the emulator runs gfx942 (0x4c) and gfx950 (0x4f)")
+            raise TilecError(
+                f"the code object is for machine {elf['e_flags'] & 0xFF:#x}",
+                limit="the emulator runs gfx942 (0x4c) and gfx950 (0x4f)",
+            )
         return _read(elf, arch)
     except ELFError as error:
         raise TilecError(f"not a readable ELF file: {error}") from error
@@ -169,18 +182,31 @@ def _read(elf: ELFFile, arch: str) -> CodeObject:
     text = elf.get_section_by_name(".text")
     if text is None:
         raise TilecError("the code object has no .text section")
-    symbols = {symbol.name: symbol.entry for name in (".symtab", ".dynsym")
-               if (table := elf.get_section_by_name(name)) for symbol in table.iter_symbols()}
+    symbols = {
+        symbol.name: symbol.entry
+        for name in (".symtab", ".dynsym")
+        if isinstance(table := elf.get_section_by_name(name), SymbolTableSection)
+        for symbol in table.iter_symbols()
+    }
     kernels = {}
     for entry in _metadata(elf).get("amdhsa.kernels", ()):
         name, descriptor_symbol = entry[".name"], entry[".symbol"]
         if descriptor_symbol not in symbols:
-            raise TilecError(f"the metadata names the kernel descriptor {descriptor_symbol}, but the object has no such symbol")
+            raise TilecError(
+                f"the metadata names the kernel descriptor {descriptor_symbol}, but the object has no such symbol"
+            )
         address = symbols[descriptor_symbol]["st_value"]
-        arguments = tuple(Argument(a.get(".name", ""), a[".offset"], a[".size"], a[".value_kind"]) for a in entry.get(".args", ()))
-        kernels[name] = Kernel(name, _descriptor(_load(elf, address, 64), address), arguments,
-                               symbols[name]["st_size"] if name in symbols else 0,
-                               entry.get(".max_flat_workgroup_size", 1024), entry)
+        arguments = tuple(
+            Argument(a.get(".name", ""), a[".offset"], a[".size"], a[".value_kind"]) for a in entry.get(".args", ())
+        )
+        kernels[name] = Kernel(
+            name,
+            _descriptor(_load(elf, address, 64), address),
+            arguments,
+            symbols[name]["st_size"] if name in symbols else 0,
+            entry.get(".max_flat_workgroup_size", 1024),
+            entry,
+        )
     segments = tuple((s["p_vaddr"], s.data()) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
     return CodeObject(arch, kernels, text["sh_addr"], text.data(), _lines(elf), segments)
 
@@ -189,19 +215,26 @@ def _load(elf: ELFFile, address: int, size: int) -> bytes:
     """Bytes of the loaded image."""
     for section in elf.iter_sections():
         start = section["sh_addr"]
-        if section["sh_type"] == "SHT_PROGBITS" and start and start <= address and address + size <= start + section["sh_size"]:
-            return section.data()[address - start:address - start + size]
+        if (
+            section["sh_type"] == "SHT_PROGBITS"
+            and start
+            and start <= address
+            and address + size <= start + section["sh_size"]
+        ):
+            return section.data()[address - start : address - start + size]
     raise TilecError(f"nothing of the code object is loaded at {address:#x}", limit=f"{size} bytes are needed there")
 
 
 def _descriptor(data: bytes, address: int) -> Descriptor:
-    lds, scratch, kernarg, _, entry, _, rsrc3, rsrc1, rsrc2, properties, preload, _ = struct.unpack("<IIIIq20sIIIHHI", data)
+    lds, scratch, kernarg, _, entry, _, rsrc3, rsrc1, rsrc2, properties, preload, _ = struct.unpack(
+        "<IIIIq20sIIIHHI", data
+    )
     return Descriptor(lds, scratch, kernarg, address + entry, rsrc1, rsrc2, rsrc3, properties, preload)
 
 
 def _metadata(elf: ELFFile) -> dict[str, Any]:
     for section in elf.iter_sections():
-        if section["sh_type"] != "SHT_NOTE":
+        if not isinstance(section, NoteSection):
             continue
         for note in section.iter_notes():
             if note["n_name"] == "AMDGPU" and note["n_type"] in (32, "NT_AMDGPU_METADATA"):

@@ -10,10 +10,11 @@ from tilec.emulator.instruction import Instruction
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault of the program. `address`/`text` name the instruction at which it shows, `other_*` the one that it conflicts with.
+    """A fault of the program. `address`/`text` name the instruction at which it shows, `other_*` the one that it
+    conflicts with.
 
-    `workgroup` is the linear id, `wave` counts within it; `lane` and `byte` are -1 where they mean nothing. `byte` is an address
-    (global or LDS) or a byte of a register, as the message says. `count`: how often it was seen.
+    `workgroup` is the linear id, `wave` counts within it; `lane` and `byte` are -1 where they mean nothing. `byte` is
+    an address (global or LDS) or a byte of a register, as the message says. `count`: how often it was seen.
     """
 
     check: str
@@ -34,10 +35,13 @@ class Finding:
         place = [f"workgroup {self.workgroup}", f"wave {self.wave}"]
         place += [f"lane {self.lane}"] if self.lane >= 0 else []
         place += [f"byte {self.byte:#x}"] if self.byte >= 0 else []
-        lines = [f"{self.check}: {self.message} ({', '.join(place)}{f'; {self.count} times' if self.count > 1 else ''})",
-                 f"  at   {self.address:#x}: {self.text}{f'  ; {self.source}' if self.source else ''}"]
+        lines = [
+            f"{self.check}: {self.message} ({', '.join(place)}{f'; {self.count} times' if self.count > 1 else ''})",
+            f"  at   {self.address:#x}: {self.text}{f'  ; {self.source}' if self.source else ''}",
+        ]
         if self.other_address is not None:
-            lines.append(f"  with {self.other_address:#x}: {self.other_text}{f'  ; {self.other_source}' if self.other_source else ''}")
+            source = f"  ; {self.other_source}" if self.other_source else ""
+            lines.append(f"  with {self.other_address:#x}: {self.other_text}{source}")
         return "\n".join(lines)
 
 
@@ -48,16 +52,37 @@ class Report:
         self._code = code
         self._found: dict[tuple[str, int, int | None], Finding] = {}
 
-    def add(self, check: str, message: str, at: Instruction, other: Instruction | None = None, *, workgroup: int = -1, wave: int = -1,
-            lane: int = -1, byte: int = -1) -> None:
+    def add(
+        self,
+        check: str,
+        message: str,
+        at: Instruction,
+        other: Instruction | None = None,
+        *,
+        workgroup: int = -1,
+        wave: int = -1,
+        lane: int = -1,
+        byte: int = -1,
+    ) -> None:
         key = check, at.address, None if other is None else other.address
         if key in self._found:
             self._found[key] = replace(self._found[key], count=self._found[key].count + 1)
             return
         line = self._code.line_of
         self._found[key] = Finding(
-            check, message, at.address, at.text, line(at.address), None if other is None else other.address, "" if other is None else other.text,
-            "" if other is None else line(other.address), workgroup, wave, lane, byte)
+            check,
+            message,
+            at.address,
+            at.text,
+            line(at.address),
+            None if other is None else other.address,
+            "" if other is None else other.text,
+            "" if other is None else line(other.address),
+            workgroup,
+            wave,
+            lane,
+            byte,
+        )
 
     def findings(self) -> tuple[Finding, ...]:
         return tuple(self._found.values())

@@ -1,8 +1,9 @@
 """Runs a kernel over a grid: dispatch in resident sets, wave start state, and the schedule of batches.
 
-Dispatch follows the ABI: user SGPRs in the descriptor's order, preloaded arguments, workgroup ids, packed workitem ids.
-The schedule always runs the batch with the lowest program counter, so that parted waves meet again as early as possible; a batch
-that was passed over too often goes first once, so that a wave spinning on another's work can't starve it.
+Dispatch follows the ABI: user SGPRs in the descriptor's order, preloaded arguments, workgroup ids, packed workitem
+ids. The schedule always runs the batch with the lowest program counter, so that parted waves meet again as early as
+possible; a batch that was passed over too often goes first once, so that a wave spinning on another's work can't
+starve it.
 """
 
 from __future__ import annotations
@@ -59,18 +60,49 @@ class RunResult:
     statistics: Statistics
 
 
-def run(code: CodeObject, kernel: str, *, grid: Triple, block: Triple, arguments: bytes, memory: Memory, lds_dynamic: int = 0,
-        checks: str | Iterable[str] = "all", seed: int = 0, landing: str = "late", numerics: str = "fast",
-        without: Collection[int] = (), sink: Sink | None = None, limit: int = 0, resident: int = RESIDENT_WAVES,
-        preload: bool = True) -> RunResult:
+def run(
+    code: CodeObject,
+    kernel: str,
+    *,
+    grid: Triple,
+    block: Triple,
+    arguments: bytes,
+    memory: Memory,
+    lds_dynamic: int = 0,
+    checks: str | Iterable[str] = "all",
+    seed: int = 0,
+    landing: str = "late",
+    numerics: str = "fast",
+    without: Collection[int] = (),
+    sink: Sink | None = None,
+    limit: int = 0,
+    resident: int = RESIDENT_WAVES,
+    preload: bool = True,
+) -> RunResult:
     """Execute `grid` workgroups of `block` workitems; `arguments` is the kernel argument segment with hidden arguments.
 
-    `checks`: 'all', 'none', or names of CHECKS. `landing`: when loads sample memory: late (at the wait), early (at issue), random.
-    `without`: addresses of instructions to leave out. `limit`: wave instructions after which to give up (0: never).
-    `preload`: enter behind the prologue with preloaded arguments, as firmware does. Raises TilecError for what can't be launched.
+    `checks`: 'all', 'none', or names of CHECKS. `landing`: when loads sample memory: late (at the wait), early (at
+    issue), random. `without`: addresses of instructions to leave out. `limit`: wave instructions after which to give
+    up (0: never). `preload`: enter behind the prologue with preloaded arguments, as firmware does. Raises TilecError
+    for what can't be launched.
     """
-    launch = Launch(code, _kernel(code, kernel), grid, block, memory, lds_dynamic, _names(checks), seed, landing, numerics, without, sink,
-                    limit, resident, preload)
+    launch = Launch(
+        code,
+        _kernel(code, kernel),
+        grid,
+        block,
+        memory,
+        lds_dynamic,
+        _names(checks),
+        seed,
+        landing,
+        numerics,
+        without,
+        sink,
+        limit,
+        resident,
+        preload,
+    )
     return launch.run(arguments)
 
 
@@ -85,16 +117,33 @@ def _names(checks: str | Iterable[str]) -> frozenset[str]:
         return frozenset(CHECKS)
     names = frozenset(() if checks == "none" else checks.split(",") if isinstance(checks, str) else checks)
     if names - set(CHECKS):
-        raise TilecError(f"no such check: {', '.join(sorted(names - set(CHECKS)))}", limit=f"the checks are {', '.join(CHECKS)}")
+        raise TilecError(
+            f"no such check: {', '.join(sorted(names - set(CHECKS)))}", limit=f"the checks are {', '.join(CHECKS)}"
+        )
     return names
 
 
 class Launch:
     """One run of a kernel over its grid."""
 
-    def __init__(self, code: CodeObject, kernel: Kernel, grid: Triple, block: Triple, memory: Memory, lds_dynamic: int, checks: frozenset[str],
-                 seed: int, landing: str, numerics: str, without: Collection[int], sink: Sink | None, limit: int, resident: int,
-                 preload: bool):
+    def __init__(
+        self,
+        code: CodeObject,
+        kernel: Kernel,
+        grid: Triple,
+        block: Triple,
+        memory: Memory,
+        lds_dynamic: int,
+        checks: frozenset[str],
+        seed: int,
+        landing: str,
+        numerics: str,
+        without: Collection[int],
+        sink: Sink | None,
+        limit: int,
+        resident: int,
+        preload: bool,
+    ):
         self.code, self.kernel, self.grid, self.block, self.memory = code, kernel, grid, block, memory
         self.lds_bytes, self.landing, self.numerics, self.seed = kernel.lds_bytes + lds_dynamic, landing, numerics, seed
         self.sink, self.limit, self.preload = sink, limit, preload
@@ -112,11 +161,17 @@ class Launch:
     def _refuse(self) -> None:
         limit = LDS_BYTES[self.code.arch]
         if self.lds_bytes > limit:
-            raise TilecError(f"kernel {self.kernel.name} needs {self.lds_bytes} bytes of LDS per workgroup",
-                             limit=f"{self.code.arch} has {limit} bytes", fix="use smaller tiles or fewer buffers")
+            raise TilecError(
+                f"kernel {self.kernel.name} needs {self.lds_bytes} bytes of LDS per workgroup",
+                limit=f"{self.code.arch} has {limit} bytes",
+                fix="use smaller tiles or fewer buffers",
+            )
         most = min(1024, self.kernel.max_workgroup)
         if not 0 < self.threads <= most:
-            raise TilecError(f"a workgroup of {self.threads} workitems can't be launched", limit=f"{self.kernel.name} allows 1 to {most}")
+            raise TilecError(
+                f"a workgroup of {self.threads} workitems can't be launched",
+                limit=f"{self.kernel.name} allows 1 to {most}",
+            )
         if min(self.grid) < 0:
             raise TilecError(f"the grid {self.grid} is negative")
         if self.landing not in ("late", "early", "random"):
@@ -126,12 +181,18 @@ class Launch:
 
     def run(self, arguments: bytes) -> RunResult:
         if len(arguments) < self.kernel.kernarg_bytes:
-            raise TilecError(f"{len(arguments)} bytes of arguments for kernel {self.kernel.name}",
-                             limit=f"its argument segment has {self.kernel.kernarg_bytes} bytes, hidden arguments included")
+            raise TilecError(
+                f"{len(arguments)} bytes of arguments for kernel {self.kernel.name}",
+                limit=f"its argument segment has {self.kernel.kernarg_bytes} bytes, hidden arguments included",
+            )
         start = time.perf_counter()
         segment = self.memory.place(arguments or b"\0", name="kernel arguments", align=64, readonly=True)
-        packet = self.memory.place(dispatch_packet(self.grid, self.block, self.kernel, self.lds_bytes, segment), name="dispatch packet",
-                                   align=64, readonly=True)
+        packet = self.memory.place(
+            dispatch_packet(self.grid, self.block, self.kernel, self.lds_bytes, segment),
+            name="dispatch packet",
+            align=64,
+            readonly=True,
+        )
         total = self.grid[0] * self.grid[1] * self.grid[2]
         order = np.arange(total)
         if self.seed:
@@ -139,7 +200,7 @@ class Launch:
         try:
             with np.errstate(all="ignore"):
                 for first in range(0, total, self.groups_at_once):
-                    self._run_resident(order[first:first + self.groups_at_once], segment, packet, arguments)
+                    self._run_resident(order[first : first + self.groups_at_once], segment, packet, arguments)
         finally:
             self.memory.remove(segment)
             self.memory.remove(packet)
@@ -148,13 +209,25 @@ class Launch:
             for instruction in block.body:
                 counts[instruction.address] += waves
         batches = sum(len(block.body) * times for block, times in self.batch_counts.items())
-        return RunResult(self.checker.findings() if self.checker is not None else (),
-                         Statistics(self.executed, batches, time.perf_counter() - start, dict(counts)))
+        return RunResult(
+            self.checker.findings() if self.checker is not None else (),
+            Statistics(self.executed, batches, time.perf_counter() - start, dict(counts)),
+        )
 
     # ---- dispatch
     def _run_resident(self, groups: Array, segment: int, packet: int, arguments: bytes) -> None:
-        machine = Machine(self.code.arch, self.memory, self.program.binder.rows, groups, self.waves_per_group, self.lds_bytes,
-                          self.kernel.scratch_bytes, landing=self.landing, numerics=self.numerics, random=self.random)
+        machine = Machine(
+            self.code.arch,
+            self.memory,
+            self.program.binder.rows,
+            groups,
+            self.waves_per_group,
+            self.lds_bytes,
+            self.kernel.scratch_bytes,
+            landing=self.landing,
+            numerics=self.numerics,
+            random=self.random,
+        )
         machine.checker = self.checker
         batch = self._first_batch(machine, segment, packet, arguments)
         if self.checker is not None:
@@ -180,12 +253,12 @@ class Launch:
         if descriptor.preload_count:
             if self.preload:
                 start = 4 * descriptor.preload_offset
-                raw = arguments[start:start + 4 * descriptor.preload_count].ljust(4 * descriptor.preload_count, b"\0")
+                raw = arguments[start : start + 4 * descriptor.preload_count].ljust(4 * descriptor.preload_count, b"\0")
                 words += np.frombuffer(raw, np.uint32).tolist()
-                entry += 256                            # the first 256 bytes are the prologue for firmware without preloading
+                entry += 256  # the first 256 bytes are the prologue for firmware without preloading
             else:
                 words += [0] * descriptor.preload_count
-        s[:len(words)] = np.array(words, np.uint32)[:, None]
+        s[: len(words)] = np.array(words, np.uint32)[:, None]
         group = machine.groups[machine.slot[waves]]
         ids = (group % self.grid[0], group // self.grid[0] % self.grid[1], group // (self.grid[0] * self.grid[1]))
         at = len(words)
@@ -274,8 +347,11 @@ class Launch:
         self.batch_counts[block] += 1
         self.executed += count * len(block.body)
         if self.limit and self.executed > self.limit:
-            raise TilecError(f"gave up after {self.executed} wave instructions at {block.start:#x}", limit=f"the limit is {self.limit}",
-                             fix="the kernel may loop for ever; raise the limit if not")
+            raise TilecError(
+                f"gave up after {self.executed} wave instructions at {block.start:#x}",
+                limit=f"the limit is {self.limit}",
+                fix="the kernel may loop for ever; raise the limit if not",
+            )
         if self.checker is not None:
             self.checker.run_block(batch, block, self.sink)
         elif self.sink is not None:

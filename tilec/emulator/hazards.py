@@ -1,8 +1,9 @@
 """Wait states: pairs of instructions that gfx942 and gfx950 do not interlock, and how far apart they must be.
 
-The rules are data, the emulator's own table (a test compares it with the documents' numbers). A wait state is one instruction of
-any kind between the two; s_nop N gives N + 1. A path fixes the answer, so each (history, block) is walked once and remembered.
-Sources: CDNA3 ISA guide 4.5 and 7.6 (table 37), CDNA4 ISA guide 7.6 (table 38), LLVM 22 GCNHazardRecognizer; where they differ, the longer.
+The rules are data, the emulator's own table (a test compares it with the documents' numbers). A wait state is one
+instruction of any kind between the two; s_nop N gives N + 1. A path fixes the answer, so each (history, block) is
+walked once and remembered. Sources: CDNA3 ISA guide 4.5 and 7.6 (table 37), CDNA4 ISA guide 7.6 (table 38), LLVM 22
+GCNHazardRecognizer; where they differ, the longer.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ class Traits:
             if name in ("v_fma_f64", "v_fmac_f64"):
                 kinds.add("fma64")
             selected = modifiers.get("op_sel")
-            moved = isinstance(selected, tuple) and len(selected) > len(instruction.sources) and selected[-1] and not name.startswith("v_pk_")
+            moved = (
+                isinstance(selected, tuple)
+                and len(selected) > len(instruction.sources)
+                and selected[-1]
+                and not name.startswith("v_pk_")
+            )
             if suffix == "sdwa" and modifiers.get("dst_sel", "DWORD") != "DWORD" or moved:
                 kinds.add("moved")
             if re.match(r"v_cvt_scalef32_(pk|sr_pk)_fp4", name):
@@ -62,7 +68,9 @@ class Traits:
         elif isinstance(row, MatrixRow):
             kinds |= {"mfma", row.hazard_class}
             cbsz, blgp = modifiers.get("cbsz", 0), modifiers.get("blgp", 0)
-            self.passes = row.cycles(arch, cbsz if isinstance(cbsz, int) else 0, blgp if isinstance(blgp, int) else 0) // 4
+            self.passes = (
+                row.cycles(arch, cbsz if isinstance(cbsz, int) else 0, blgp if isinstance(blgp, int) else 0) // 4
+            )
             a, b, c, *scales = instruction.sources
             self.ab = frozenset(i for span in (a, b, *scales) for i in span)
             self.c = tuple(c)
@@ -107,7 +115,9 @@ class Traits:
 
     @cached_property
     def hardware(self) -> str:
-        return next((str(o.value) for o in self.instruction.parsed.operands if "hwreg" in str(o.value)), "").split(",")[0]
+        return next((str(o.value) for o in self.instruction.parsed.operands if "hwreg" in str(o.value)), "").split(",")[
+            0
+        ]
 
 
 Link = Callable[[Traits, Traits], bool]
@@ -194,8 +204,9 @@ def _other_dot_touch(p: Traits, i: Traits) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """`producer`, `consumer`: kinds. `link`: do the two depend? `states`: wait states needed, by architecture; an int, or by the
-    producer's passes. A dgemm producer is keyed by its passes too (4: 4x4x4; 8 or 16: 16x16x4)."""
+    """`producer`, `consumer`: kinds. `link`: do the two depend? `states`: wait states needed, by architecture; an
+    int, or by the producer's passes. A dgemm producer is keyed by its passes too (4: 4x4x4; 8 or 16: 16x16x4).
+    """
 
     name: str
     producer: str
@@ -311,7 +322,9 @@ class Hazards:
             found = self._pairs[key] = tuple(bound)
         return found
 
-    def walk(self, history: tuple[Instruction, ...], body: tuple[Instruction, ...]) -> tuple[list[Violation], tuple[Instruction, ...]]:
+    def walk(
+        self, history: tuple[Instruction, ...], body: tuple[Instruction, ...]
+    ) -> tuple[list[Violation], tuple[Instruction, ...]]:
         """Violations in `body` when it runs after `history`, and the history after it."""
         path = [*history, *body]
         reach = [self.traits(instruction).reach for instruction in path]

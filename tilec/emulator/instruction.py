@@ -21,8 +21,8 @@ NOTHING: frozenset[int] = frozenset()
 class Instruction:
     """`unit`: salu, valu, mfma, memory, control. Sets hold register ids (see operands.py), without EXEC as a mere mask.
 
-    `addresses` are the ids that form an address, descriptor or LDS base, `data` those that are stored. `sources` are the ids of
-    each source operand in order. `states`: wait states that it supplies to hazards (s_nop N: N + 1).
+    `addresses` are the ids that form an address, descriptor or LDS base, `data` those that are stored. `sources` are
+    the ids of each source operand in order. `states`: wait states that it supplies to hazards (s_nop N: N + 1).
     """
 
     address: int
@@ -43,7 +43,9 @@ class Instruction:
     target: int = 0
     ends_block: bool = False
     spread: Callable[[Batch], dict[int, Any]] | None = None
-    """Definedness: undefined bits of each written register from those of the sources; None: the general rule of shadow.py."""
+    """Definedness: undefined bits of each written register from those of the sources; None: the general rule of
+    shadow.py.
+    """
     compute: Callable[..., list[tuple[int, Any]]] | None = None
     """Vector arithmetic without the write: (register id, value) of each result."""
     fetches: tuple[Callable[[Batch], Any], ...] = ()

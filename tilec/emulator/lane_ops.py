@@ -1,7 +1,7 @@
 """Binds the vector instructions that move values between lanes, or between lanes and scalars, and MFMA.
 
-v_readfirstlane, v_readlane, v_writelane and v_permlane*_swap look at whole waves; MFMA ignores EXEC and writes every lane.
-What they compute is in lanes.py and matrix.py.
+v_readfirstlane, v_readlane, v_writelane and v_permlane*_swap look at whole waves; MFMA ignores EXEC and writes every
+lane. What they compute is in lanes.py and matrix.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from tilec.emulator.wave import Batch
 
 Array = np.ndarray[Any, Any]
-LANE_OPS = ("v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32")
+LANE_OPS = (
+    "v_readfirstlane_b32",
+    "v_readlane_b32",
+    "v_writelane_b32",
+    "v_permlane16_swap_b32",
+    "v_permlane32_swap_b32",
+)
 
 
 def bind_lanes(binder: Binder, instruction: Instruction) -> None:
-    """v_readfirstlane_b32 sdst, v; v_readlane_b32 sdst, v, lane; v_writelane_b32 v, value, lane; v_permlane*_swap v, v."""
+    """v_readfirstlane_b32 sdst, v; v_readlane_b32 sdst, v, lane; v_writelane_b32 v, value, lane; v_permlane*_swap v,
+    v.
+    """
     operands, name = instruction.parsed.operands, instruction.name
     instruction.unit, instruction.row = "valu", name
     target = operands[0].register
@@ -42,13 +50,16 @@ def bind_lanes(binder: Binder, instruction: Instruction) -> None:
         instruction.sources = instruction.results
 
         def swap(batch: Batch) -> None:
-            for row, value in zip((first, second), lanes.permlane_swap(width, batch.v[first], batch.v[second]), strict=True):
+            for row, value in zip(
+                (first, second), lanes.permlane_swap(width, batch.v[first], batch.v[second]), strict=True
+            ):
                 batch.write_vector(row, value)
 
         def spread_swap(batch: Batch) -> dict[int, Array]:
             shape = (len(batch.waves), 64)
             bits = [batch.undefined.get(register, np.zeros(shape, np.uint32)) for register in both]
             return dict(zip(both, lanes.permlane_swap(width, *bits), strict=True))
+
         instruction.execute, instruction.spread = swap, spread_swap
     elif name == "v_writelane_b32":
         row, value, lane = binder.row(target.first), _scalar(operands[1]), _scalar(operands[2])
@@ -59,8 +70,10 @@ def bind_lanes(binder: Binder, instruction: Instruction) -> None:
 
         def spread_write(batch: Batch) -> dict[int, Array]:
             old = batch.undefined.get(target.first, np.zeros((len(batch.waves), 64), np.uint32))
-            new = batch.undefined.get(operands[1].register.first, 0) if operands[1].ids else 0
+            none = np.zeros(len(batch.waves), np.uint32)
+            new = batch.undefined.get(operands[1].register.first, none) if operands[1].ids else none
             return {target.first: lanes.write_lane(old, lane(batch), new)}
+
         instruction.execute, instruction.spread = write, spread_write
     else:
         source, destination = operands[1].register.first, target.first - SGPR
@@ -79,6 +92,7 @@ def bind_lanes(binder: Binder, instruction: Instruction) -> None:
         def spread_read(batch: Batch) -> dict[int, Array]:
             bits = batch.undefined.get(source)
             return {} if bits is None else {target.first: lanes.read_lane(bits, chosen(batch))}
+
         instruction.execute, instruction.spread = read, spread_read
 
 
@@ -100,32 +114,52 @@ def bind_matrix(binder: Binder, instruction: Instruction, row: MatrixRow) -> Non
     def block(operand: Operand, count: int, kind: str) -> Any:
         if isinstance(operand.value, Constant):
             bits = operand.value.bits(kind)
-            words = np.array([bits >> 32 * (i % (2 if kind == "f64" else 1)) & 0xFFFFFFFF for i in range(count)], np.uint32)
-            return lambda batch: np.ascontiguousarray(np.broadcast_to(words[:, None, None], (count, len(batch.waves), 64)))
+            words = np.array(
+                [bits >> 32 * (i % (2 if kind == "f64" else 1)) & 0xFFFFFFFF for i in range(count)], np.uint32
+            )
+            return lambda batch: np.ascontiguousarray(
+                np.broadcast_to(words[:, None, None], (count, len(batch.waves), 64))
+            )
         start = binder.row(operand.register.first)
-        return lambda batch: batch.v[start:start + operand.register.count]
+        return lambda batch: batch.v[start : start + operand.register.count]
 
     def code(name: str) -> int:
         value = modifiers.get(name, 0)
         return value if isinstance(value, int) else 0
 
-    options: dict[str, Any] = {"cbsz": code("cbsz"), "abid": code("abid"), "blgp": code("blgp"), "clamp": "clamp" in modifiers}
+    options: dict[str, Any] = {
+        "cbsz": code("cbsz"),
+        "abid": code("abid"),
+        "blgp": code("blgp"),
+        "clamp": "clamp" in modifiers,
+    }
     negate = modifiers.get("neg")
     if isinstance(negate, tuple):
         options["blgp"] = sum(bit << i for i, bit in enumerate(negate))
     fetch_a, fetch_b = block(a, 0, "u32"), block(b, 0, "u32")
     fetch_c = block(c, d.register.count, row.cd)
-    scale_a, scale_b = (_scale(binder, operand, modifiers, i) for i, operand in enumerate(scales)) if scales else (None, None)
+    scale_a, scale_b = (
+        (_scale(binder, operand, modifiers, i) for i, operand in enumerate(scales)) if scales else (None, None)
+    )
     start = binder.row(d.register.first)
     span = slice(start, start + d.register.count)
 
-    # `fast` multiplies xf32 operands unrounded (the better product); `exact` truncates them to 10 bits as the hardware does
+    # `fast` multiplies xf32 operands unrounded; `exact` truncates them to 10 bits of mantissa as the hardware does
     unrounded = replace(row, a="f32", b="f32") if row.a == "xf32" else row
 
     def product(batch: Batch, x: Array, y: Array, z: Array) -> Array:
         used = unrounded if batch.machine.numerics == "fast" else row
-        return matrix.execute(used, x, y, z, numerics=batch.machine.numerics, mode=batch.mode, **options,
-                              scale_a=None if scale_a is None else scale_a(batch), scale_b=None if scale_b is None else scale_b(batch))
+        return matrix.execute(
+            used,
+            x,
+            y,
+            z,
+            numerics=batch.machine.numerics,
+            mode=batch.mode,
+            **options,
+            scale_a=None if scale_a is None else scale_a(batch),
+            scale_b=None if scale_b is None else scale_b(batch),
+        )
 
     def execute(batch: Batch) -> None:
         batch.v[span] = product(batch, fetch_a(batch), fetch_b(batch), fetch_c(batch))
@@ -142,7 +176,8 @@ def bind_matrix(binder: Binder, instruction: Instruction, row: MatrixRow) -> Non
 
 def _scale(binder: Binder, operand: Operand, modifiers: dict[str, Any], i: int) -> Any:
     """The E8M0 byte of each lane: uint8 [wave, lane]; op_sel and op_sel_hi choose it."""
-    low, high = modifiers.get("op_sel", (0, 0, 0)), modifiers.get("op_sel_hi", (1, 1, 1))
+    low: tuple[int, ...] = modifiers.get("op_sel", (0, 0, 0))
+    high: tuple[int, ...] = modifiers.get("op_sel_hi", (1, 1, 1))
     shift = np.uint32(8 * (low[i] + 2 * high[i]))
     if isinstance(operand.value, Constant):
         number = np.uint8(operand.value.bits("f32") >> int(shift) & 0xFF)
@@ -161,29 +196,30 @@ def spread_matrix(batch: Batch, instruction: Instruction, row: MatrixRow) -> dic
     """
     shape = (len(batch.waves), 64)
     d = instruction.results[0]
-    spans = instruction.sources
+    a, b, c, *scales = instruction.sources
     lane, item = np.arange(64)[None, :], np.arange(len(d))[:, None]
     per = 2 if row.cd == "f64" else 1
-    d_block, d_row, d_column = (np.broadcast_to(x, (len(d) // per, 64)) for x in matrix.result_index(row, lane, item[:len(d) // per]))
+    d_block, d_row, d_column = (
+        np.broadcast_to(x, (len(d) // per, 64)) for x in matrix.result_index(row, lane, item[: len(d) // per])
+    )
     spoiled = np.zeros((len(d) // per, *shape), bool)
-    for n, (span, size, axis) in enumerate(((spans[0], row.m, d_row), (spans[1], row.n, d_column))):
+    for n, (span, size, axis) in enumerate(((a, row.m, d_row), (b, row.n, d_column))):
         bad = np.zeros(shape, bool)
-        scale = spans[3 + n] if len(spans) > 3 else range(0)
-        for register in (*span, *scale):
+        for register in (*span, *(scales[n] if scales else ())):
             if register in batch.undefined:
-                bad |= batch.undefined[register] != 0
-        if bad.any():                                       # lane l of an operand holds row (or column) l % size of block l / size
+                bits = batch.undefined[register] != 0
+                bad |= bits if bits.ndim == 2 else bits[:, None]
+        if bad.any():  # lane l of an operand holds row (or column) l % size of block l / size
             per_block = size * row.blocks
             held = np.zeros((shape[0], per_block), bool)
             for start in range(0, 64, per_block):
-                held |= bad[:, start:start + per_block]
+                held |= bad[:, start : start + per_block]
             spoiled |= np.moveaxis(held[:, d_block * size + axis], 0, 1)
     result = {}
     for i, register in enumerate(d):
         bits = np.where(spoiled[i // per], np.uint32(0xFFFFFFFF), np.uint32(0))
-        if len(spans[2]) and (c := batch.undefined.get(spans[2][i])) is not None:
-            bits |= np.where(c != 0, np.uint32(0xFFFFFFFF), np.uint32(0))
+        old = batch.undefined.get(c[i]) if len(c) else None
+        if old is not None:
+            bits |= np.where(old != 0, np.uint32(0xFFFFFFFF), np.uint32(0))
         result[register] = bits
     return result
-
-

@@ -13,15 +13,19 @@ from tilec.errors import TilecError
 Triple = tuple[int, int, int]
 
 
-def argument_segment(kernel: Kernel, values: dict[int, bytes], grid: Triple, block: Triple, lds_dynamic: int = 0) -> bytes:
+def argument_segment(
+    kernel: Kernel, values: dict[int, bytes], grid: Triple, block: Triple, lds_dynamic: int = 0
+) -> bytes:
     """The kernel argument segment: `values` by byte offset, hidden arguments from the launch, the rest zero."""
-    segment = bytearray(max(kernel.kernarg_bytes, max((offset + len(value) for offset, value in values.items()), default=0)))
+    segment = bytearray(
+        max(kernel.kernarg_bytes, max((offset + len(value) for offset, value in values.items()), default=0))
+    )
     for argument in kernel.arguments:
         hidden = hidden_value(argument.kind, grid, block, lds_dynamic)
         if hidden is not None:
-            segment[argument.offset:argument.offset + argument.size] = hidden.to_bytes(8, "little")[:argument.size]
+            segment[argument.offset : argument.offset + argument.size] = hidden.to_bytes(8, "little")[: argument.size]
     for offset, value in values.items():
-        segment[offset:offset + len(value)] = value
+        segment[offset : offset + len(value)] = value
     return bytes(segment)
 
 
@@ -45,4 +49,17 @@ def dispatch_packet(grid: Triple, block: Triple, kernel: Kernel, lds_bytes: int,
     items = tuple(g * b for g, b in zip(grid, block, strict=True))
     if max(items) >= 1 << 32:
         raise TilecError(f"a grid of {items} workitems can't be dispatched", limit="each dimension has 32 bits")
-    return struct.pack("<HHHHHHIIIIIQQQQ", 0x1502, 3, *block, 0, *items, kernel.scratch_bytes, lds_bytes, kernel.descriptor.entry, segment, 0, 0)
+    return struct.pack(
+        "<HHHHHHIIIIIQQQQ",
+        0x1502,
+        3,
+        *block,
+        0,
+        *items,
+        kernel.scratch_bytes,
+        lds_bytes,
+        kernel.descriptor.entry,
+        segment,
+        0,
+        0,
+    )

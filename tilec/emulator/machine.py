@@ -1,8 +1,8 @@
 """What the waves of a resident set share: memories, barriers, counters in flight, hardware registers.
 
-A resident set is a number of whole workgroups that run together. Each has a slot, which fixes its part of the LDS store and its
-barrier state; each wave has an index into the per-wave tables here. Memory operations pass through `issue` and `retire`,
-the one place that knows when an access lands.
+A resident set is a number of whole workgroups that run together. Each has a slot, which fixes its part of the LDS
+store and its barrier state; each wave has an index into the per-wave tables here. Memory operations pass through
+`issue` and `retire`, the one place that knows when an access lands.
 """
 
 from __future__ import annotations
@@ -32,29 +32,50 @@ _LANE = np.arange(64, dtype=np.int64)[None]
 class Machine:
     """The state behind a resident set of workgroups. `groups`: their linear ids; `waves_per_group`: waves of each."""
 
-    def __init__(self, arch: str, memory: Memory, rows: list[int], groups: Array, waves_per_group: int, lds_bytes: int, scratch_bytes: int,
-                 *, landing: str, numerics: str, random: np.random.Generator):
-        self.arch, self.memory, self.rows, self.numerics, self.landing, self.random = arch, memory, rows, numerics, landing, random
+    def __init__(
+        self,
+        arch: str,
+        memory: Memory,
+        rows: list[int],
+        groups: Array,
+        waves_per_group: int,
+        lds_bytes: int,
+        scratch_bytes: int,
+        *,
+        landing: str,
+        numerics: str,
+        random: np.random.Generator,
+    ):
+        self.arch, self.memory, self.rows, self.numerics, self.landing, self.random = (
+            arch,
+            memory,
+            rows,
+            numerics,
+            landing,
+            random,
+        )
         self.groups, self.waves_per_group = groups, waves_per_group
         count = len(groups) * waves_per_group
-        self.slot = np.repeat(np.arange(len(groups)), waves_per_group)          # per wave
-        self.wave_in_group = np.tile(np.arange(waves_per_group), len(groups))   # per wave
+        self.slot = np.repeat(np.arange(len(groups)), waves_per_group)  # per wave
+        self.wave_in_group = np.tile(np.arange(waves_per_group), len(groups))  # per wave
         self.lds_bytes, self.lds_stride = lds_bytes, max(16, -(-lds_bytes // 16) * 16)
         self.lds = Space(np.zeros(ZERO_PAGE + self.lds_stride * len(groups), np.uint8))
         self.scratch_bytes, self.scratch_stride = scratch_bytes, -(-scratch_bytes // 16) * 16
         self.scratch = Space(np.zeros(ZERO_PAGE + self.scratch_stride * 64 * count, np.uint8))
-        self.alive = np.full(len(groups), waves_per_group)                      # per slot
-        self.arrived = np.zeros(len(groups), np.int64)                          # per slot, at the current barrier
-        self.generation = np.zeros(len(groups), np.int64)                       # per slot, barriers passed
-        self.awaited = np.zeros(count, np.int64)                                # per wave: the generation that lets it go on
+        self.alive = np.full(len(groups), waves_per_group)  # per slot
+        self.arrived = np.zeros(len(groups), np.int64)  # per slot, at the current barrier
+        self.generation = np.zeros(len(groups), np.int64)  # per slot, barriers passed
+        self.awaited = np.zeros(count, np.int64)  # per wave: the generation that lets it go on
         self.checker: Checker | None = None
-        self.permuted: dict[int, Array] | None = None                           # undefined bits on the way into a permute
-        self.last_issued: Access | None = None                                  # for event sinks
+        self.permuted: dict[int, Array] | None = None  # undefined bits on the way into a permute
+        self.last_issued: Access | None = None  # for event sinks
         self.ticks = 0
 
     # ---- places
     def lds_part(self, batch: Batch, address: Array, lanes: Array | None, size: int, dword: int) -> Part:
-        """The part of an access at workgroup-relative LDS addresses (int64 [wave, lane]); out of range reads 0, writes nothing."""
+        """The part of an access at workgroup-relative LDS addresses (int64 [wave, lane]); out of range reads 0,
+        writes nothing.
+        """
         inside = address + size <= self.lds_bytes
         if not inside.all():
             if self.checker is not None:
@@ -73,11 +94,14 @@ class Machine:
         index = address + (batch.waves.astype(np.int64)[:, None] * 64 + _LANE) * self.scratch_stride + ZERO_PAGE
         return Part(self.scratch, index if lanes is None else index * lanes, lanes, 0, size)
 
-    def require_legal(self, batch: Batch, instruction: Instruction, index: Array, lanes: Array | None, size: int,
-                      write: bool) -> tuple[Array, Array | None]:
-        """Judge global accesses at offsets `index` from BASE; the index with idle lanes at 0, and the lanes that take part.
+    def require_legal(
+        self, batch: Batch, instruction: Instruction, index: Array, lanes: Array | None, size: int, write: bool
+    ) -> tuple[Array, Array | None]:
+        """Judge global accesses at offsets `index` from BASE; the index with idle lanes at 0, and the lanes that take
+        part.
 
-        One look-up when all lanes fall into one allocation, which is nearly always. Illegal lanes are reported, and read 0.
+        One look-up when all lanes fall into one allocation, which is nearly always. Illegal lanes are reported, and
+        read 0.
         """
         if lanes is None:
             low, high = int(index.min()), int(index.max())
@@ -89,7 +113,11 @@ class Machine:
                 return kept, lanes
             index = kept
         found = self.memory.find(low + BASE)
-        if found is not None and high + size + BASE <= (found.end if write else found.readable_end) and not (write and found.readonly):
+        if (
+            found is not None
+            and high + size + BASE <= (found.end if write else found.readable_end)
+            and not (write and found.readonly)
+        ):
             return index, lanes
         legal = self.memory.legal(index + BASE, size, write=write)
         fine = legal if lanes is None else legal | ~lanes
@@ -98,9 +126,11 @@ class Machine:
         if self.checker is None or not self.checker.bounds:
             wave, *lane = (int(i[0]) for i in np.nonzero(~fine))
             where = int(index[(wave, *lane)]) + BASE
-            raise TilecError(f"illegal access of {size} bytes at {where:#x} by {instruction}",
-                             limit=f"wave {int(batch.waves[wave])}{f', lane {lane[0]}' if lane else ''}; {self.describe(where)}",
-                             fix="run with the check 'bounds' on to go on after it")
+            raise TilecError(
+                f"illegal access of {size} bytes at {where:#x} by {instruction}",
+                limit=f"wave {int(batch.waves[wave])}{f', lane {lane[0]}' if lane else ''}; {self.describe(where)}",
+                fix="run with the check 'bounds' on to go on after it",
+            )
         self.checker.global_bounds(batch, instruction, index + BASE, fine, size, write)
         lanes = legal if lanes is None else lanes & legal
         return index * lanes, lanes
@@ -135,29 +165,30 @@ class Machine:
     def _land_some(self, batch: Batch) -> None:
         """Land a random number of the oldest operations of each counter, in order."""
         for queue in batch.queues.values():
-            for access in queue[:int(self.random.integers(0, len(queue) + 1))]:
+            for access in queue[: int(self.random.integers(0, len(queue) + 1))]:
                 access.land(batch)
 
     def retire(self, batch: Batch, counter: str, count: int) -> None:
         """s_waitcnt: complete what a counter value of at most `count` guarantees.
 
-        Scalar loads and FLAT return out of order: only lgkmcnt(0) says anything of them, while LDS operations stay in order.
+        Scalar loads and FLAT return out of order: only lgkmcnt(0) says anything of them, while LDS operations stay in
+        order.
         """
         queue = batch.queues[counter]
         if len(queue) <= count:
             return
         if counter == "vm" or count == 0:
-            done = queue[:len(queue) - count]
+            done = queue[: len(queue) - count]
         else:
             ordered = [access for access in queue if access.row.space == "lds"]
-            done = ordered[:max(0, len(ordered) - count)]
+            done = ordered[: max(0, len(ordered) - count)]
         for access in done:
             queue.remove(access)
             self._complete(batch, access)
 
     def _complete(self, batch: Batch, access: Access) -> None:
         if any(access in queue for queue in batch.queues.values()):
-            return                                                  # FLAT: the other counter still holds it
+            return  # FLAT: the other counter still holds it
         access.land(batch)
         for register in access.registers:
             if batch.in_flight.get(register) is access:
@@ -202,9 +233,11 @@ class Machine:
         wave = self.wave_in_group[batch.waves]
         if number == 1:
             return np.full(len(batch.waves), batch.mode_bits, np.uint32)
-        if number == 4:      # WAVE 3:0, SIMD 5:4, CU 11:8, SE 15:13
+        if number == 4:  # WAVE 3:0, SIMD 5:4, CU 11:8, SE 15:13
             within = group // XCDS % CUS_PER_XCD
-            return (wave // SIMDS % 16 | wave % SIMDS << 4 | within % 10 << 8 | within // 10 % 8 << 13).astype(np.uint32)
+            return (wave // SIMDS % 16 | wave % SIMDS << 4 | within % 10 << 8 | within // 10 % 8 << 13).astype(
+                np.uint32
+            )
         if number == 20:
             return (group % XCDS).astype(np.uint32)
         return np.zeros(len(batch.waves), np.uint32)

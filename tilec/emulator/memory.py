@@ -1,9 +1,11 @@
-"""Byte-addressed stores: sparse global memory with its allocation table, and the flat space that LDS and scratch share with it.
+"""Byte-addressed stores: sparse global memory with its allocation table, and the flat space that LDS and scratch
+share with it.
 
-A Space answers gathers and scatters by byte index; the instructions compute indices, the checks judge them, neither lives here.
-Global memory is one anonymous mapping without reserve, so that a tensor of any size costs only the pages it touches; addresses
-are `BASE + offset`. Offset 0 of every space is a page of zeros: a lane that must read 0 reads there, and nobody writes there.
-Between allocations lies a guard gap, so that an access past the end of a tensor never falls into its neighbour.
+A Space answers gathers and scatters by byte index; the instructions compute indices, the checks judge them, neither
+lives here. Global memory is one anonymous mapping without reserve, so that a tensor of any size costs only the pages
+it touches; addresses are `BASE + offset`. Offset 0 of every space is a page of zeros: a lane that must read 0 reads
+there, and nobody writes there. Between allocations lies a guard gap, so that an access past the end of a tensor never
+falls into its neighbour.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import numpy as np
 from tilec.errors import TilecError
 
 BASE = 1 << 44
-"""Address of offset 0. Above 32 bits, so that truncated pointers fault; below 48 bits, so that buffer descriptors hold it."""
+"""Address of offset 0. Above 32 bits, so that truncated pointers fault; below 48 bits, so that buffer descriptors
+hold it.
+"""
 
 GUARD = 1 << 16
 ZERO_PAGE = 4096
@@ -34,8 +38,12 @@ class Space:
     def __init__(self, storage: Array):
         size = len(storage) & ~15
         self.bytes = storage[:size]
-        self.views = {2: self.bytes.view(np.uint16), 4: self.bytes.view(np.uint32), 8: self.bytes.view(np.uint64),
-                      16: self.bytes.view(np.complex128)}
+        self.views = {
+            2: self.bytes.view(np.uint16),
+            4: self.bytes.view(np.uint32),
+            8: self.bytes.view(np.uint64),
+            16: self.bytes.view(np.complex128),
+        }
 
     def load(self, index: Array, size: int) -> Array:
         """`size` bytes (1, 2, 4, 8, 12, 16) at each byte index: uint32 [dwords, *index.shape], zero-extended."""
@@ -64,7 +72,9 @@ class Space:
         return out
 
     def store(self, index: Array, data: Array, size: int) -> None:
-        """Write the low `size` bytes of `data` (uint32 [dwords, n]) at each of n byte indices; the last of equals wins."""
+        """Write the low `size` bytes of `data` (uint32 [dwords, n]) at each of n byte indices; the last of equals
+        wins.
+        """
         unit = _unit(index, size)
         if unit == size == 1:
             self.bytes[index] = data[0].astype(np.uint8)
@@ -107,18 +117,29 @@ class Memory:
     """Sparse global memory. Addresses are BASE + offset into one lazily committed mapping of `capacity` bytes."""
 
     def __init__(self, capacity: int = 1 << 40):
-        mapping = mmap.mmap(-1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000))
+        mapping = mmap.mmap(
+            -1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        )
         self.capacity = capacity
         self.space = Space(np.frombuffer(mapping, np.uint8))
         self.allocations: list[Allocation] = []
         self._starts: list[int] = []
         self._top = BASE + GUARD
 
-    def place(self, content: Array | bytes | int, *, name: str = "", align: int = 256, readonly: bool = False,
-              address: int | None = None) -> int:
-        """Allocate room for a copy of `content` (array, bytes, or a number of zero bytes); the address of its first byte.
+    def place(
+        self,
+        content: Array | bytes | int,
+        *,
+        name: str = "",
+        align: int = 256,
+        readonly: bool = False,
+        address: int | None = None,
+    ) -> int:
+        """Allocate room for a copy of `content` (array, bytes, or a number of zero bytes); the address of its first
+        byte.
 
-        `address` asks for a place; raises TilecError when it overlaps another allocation or lies outside of the mapping.
+        `address` asks for a place; raises TilecError when it overlaps another allocation or lies outside of the
+        mapping.
         """
         if isinstance(content, int):
             data, size = None, content
@@ -129,16 +150,22 @@ class Memory:
             address = -(-self._top // align) * align
         end = address + size
         where = bisect.bisect(self._starts, address)
-        neighbours = self.allocations[max(where - 1, 0):where + 1]
-        if address < BASE + ZERO_PAGE or end > BASE + self.capacity or any(a.start < end and address < a.end for a in neighbours):
-            raise TilecError(f"no room for {size} bytes of {name or 'memory'} at {address:#x}",
-                             limit=f"global memory lies at [{BASE + ZERO_PAGE:#x}, {BASE + self.capacity:#x})",
-                             fix="leave the address to the emulator, or place it apart from other allocations")
+        neighbours = self.allocations[max(where - 1, 0) : where + 1]
+        if (
+            address < BASE + ZERO_PAGE
+            or end > BASE + self.capacity
+            or any(a.start < end and address < a.end for a in neighbours)
+        ):
+            raise TilecError(
+                f"no room for {size} bytes of {name or 'memory'} at {address:#x}",
+                limit=f"global memory lies at [{BASE + ZERO_PAGE:#x}, {BASE + self.capacity:#x})",
+                fix="leave the address to the emulator, or place it apart from other allocations",
+            )
         self.allocations.insert(where, Allocation(address, end, name or f"allocation {len(self._starts)}", readonly))
         self._starts.insert(where, address)
         self._top = max(self._top, end + GUARD)
         if data is not None and size:
-            self.space.bytes[address - BASE:end - BASE] = data
+            self.space.bytes[address - BASE : end - BASE] = data
         return address
 
     def remove(self, address: int) -> None:
@@ -149,13 +176,13 @@ class Memory:
     def read(self, address: int, size: int) -> Array:
         """A copy of `size` bytes as uint8. Raises TilecError outside of an allocation."""
         self._require(address, size)
-        return self.space.bytes[address - BASE:address - BASE + size].copy()
+        return self.space.bytes[address - BASE : address - BASE + size].copy()
 
     def write(self, address: int, content: Array | bytes) -> None:
         """Overwrite bytes. Raises TilecError outside of an allocation."""
         data = np.frombuffer(content, np.uint8) if isinstance(content, bytes) else _raw(content)
         self._require(address, len(data))
-        self.space.bytes[address - BASE:address - BASE + len(data)] = data
+        self.space.bytes[address - BASE : address - BASE + len(data)] = data
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds the address."""

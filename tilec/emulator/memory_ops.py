@@ -1,8 +1,9 @@
 """Binds memory instructions: addresses from registers, range checks of the hardware, and the access that is issued.
 
-Buffer: base + soffset + (index * stride) + offset, where only offset + immediate is compared with num_records, per dword (raw mode);
-swizzle bits have no effect on offset-only addressing. Global: 64-bit or SGPR base + 32-bit offset. FLAT looks at the apertures.
-Scratch is private per lane, LDS per workgroup. (CDNA3 ISA guide 9.1, 10, 11; LDS DMA: CDNA4 ISA guide 9.1.9.)
+Buffer: base + soffset + (index * stride) + offset, where only offset + immediate is compared with num_records, per
+dword (raw mode); swizzle bits have no effect on offset-only addressing. Global: 64-bit or SGPR base + 32-bit offset.
+FLAT looks at the apertures. Scratch is private per lane, LDS per workgroup. (CDNA3 ISA guide 9.1, 10, 11; LDS DMA:
+CDNA4 ISA guide 9.1.9.)
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ def bind_memory(binder: Binder, instruction: Instruction, row: MemoryRow) -> Non
         row = replace(row, returns=True)
     instruction.unit, instruction.row = "memory", row
     instruction.counters = {"lds": ("lgkm",), "scalar": ("lgkm",), "flat": ("vm", "lgkm")}.get(row.space, ("vm",))
-    binders = {"buffer": _buffer, "global": _global, "flat": _global, "scratch": _scratch, "lds": _lds, "scalar": _scalar}
+    binders = {
+        "buffer": _buffer,
+        "global": _global,
+        "flat": _global,
+        "scratch": _scratch,
+        "lds": _lds,
+        "scalar": _scalar,
+    }
     if row.op == "cache":
         _finish(instruction, row, lambda batch: (), (), (), None)
     elif row.op == "permute":
@@ -49,12 +57,22 @@ def bind_memory(binder: Binder, instruction: Instruction, row: MemoryRow) -> Non
 Parts = Callable[["Batch"], tuple[Part, ...]]
 
 
-def _finish(instruction: Instruction, row: MemoryRow, parts: Parts, registers: tuple[int, ...], addresses: tuple[Operand, ...],
-            data: Callable[[Batch], Array] | None, stored: tuple[Operand, ...] = (), target: Callable[[Batch], Part] | None = None) -> None:
+def _finish(
+    instruction: Instruction,
+    row: MemoryRow,
+    parts: Parts,
+    registers: tuple[int, ...],
+    addresses: tuple[Operand, ...],
+    data: Callable[[Batch], Array] | None,
+    stored: tuple[Operand, ...] = (),
+    target: Callable[[Batch], Part] | None = None,
+) -> None:
     """Set register roles and the execute function: build the access, hand it to the machine."""
     instruction.writes = frozenset(registers)
     instruction.results = tuple(range(r, r + 1) for r in registers)
-    instruction.addresses = frozenset(i for operand in addresses for i in operand.ids) | ({M0} if row.op == "dma" else frozenset())
+    instruction.addresses = frozenset(i for operand in addresses for i in operand.ids) | (
+        {M0} if row.op == "dma" else frozenset()
+    )
     instruction.data = frozenset(i for operand in stored for i in operand.ids)
     instruction.reads = instruction.addresses | instruction.data
     instruction.sources = tuple(operand.ids for operand in (*stored, *addresses))
@@ -63,9 +81,17 @@ def _finish(instruction: Instruction, row: MemoryRow, parts: Parts, registers: t
     instruction.touches = instruction.reads | instruction.writes
 
     def execute(batch: Batch) -> None:
-        access = Access(instruction, row, registers, parts(batch), batch.mask,
-                        None if data is None else data(batch), None if target is None else target(batch))
+        access = Access(
+            instruction,
+            row,
+            registers,
+            parts(batch),
+            batch.mask,
+            None if data is None else data(batch),
+            None if target is None else target(batch),
+        )
         batch.machine.issue(batch, access)
+
     instruction.execute = execute
 
 
@@ -79,8 +105,8 @@ def _data(binder: Binder, *operands: Operand) -> Callable[[Batch], Array]:
     spans = [(binder.row(operand.register.first), operand.register.count) for operand in operands]
     if len(spans) == 1:
         start, count = spans[0]
-        return lambda batch: batch.v[start:start + count].copy()
-    return lambda batch: np.concatenate([batch.v[start:start + count] for start, count in spans])
+        return lambda batch: batch.v[start : start + count].copy()
+    return lambda batch: np.concatenate([batch.v[start : start + count] for start, count in spans])
 
 
 def _both(a: Lanes, b: Lanes) -> Lanes:
@@ -118,7 +144,11 @@ def _buffer(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
     operands, modifiers = list(instruction.parsed.operands), instruction.parsed.modifiers
     value = None if row.op == "dma" else operands.pop(0)
     offen, idxen = "offen" in modifiers, "idxen" in modifiers
-    vector = operands.pop(0) if offen or idxen or isinstance(operands[0].value, Special) or not operands[0].register.is_scalar else None
+    vector = (
+        operands.pop(0)
+        if offen or idxen or isinstance(operands[0].value, Special) or not operands[0].register.is_scalar
+        else None
+    )
     resource, soffset = operands
     immediate, write = _offset(instruction), row.op in ("store", "atomic")
     index_row = binder.row(vector.register.first) if vector is not None and idxen else None
@@ -126,7 +156,7 @@ def _buffer(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
     first, scalar_offset = resource.register.first - SGPR, scalar_value(soffset)
 
     def parts(batch: Batch) -> tuple[Part, ...]:
-        words = batch.s[first:first + 4].astype(np.int64)[..., None]
+        words = batch.s[first : first + 4].astype(np.int64)[..., None]
         base = words[0] | (words[1] & 0xFFFF) << 32
         offset = immediate if offset_row is None else batch.v[offset_row].astype(np.int64) + immediate
         address: Any = offset + (base + scalar_offset(batch))
@@ -140,19 +170,37 @@ def _buffer(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
             if row.size > 4 and not inside.all():
                 dwords = [offset + 4 * i + 4 <= words[2] for i in range(row.dwords)]
                 if (dwords[0] != dwords[-1]).any():
-                    return tuple(_global_part(batch, instruction, row, address + 4 * i, inside_i, 4, i, write)
-                                 for i, inside_i in enumerate(dwords))
+                    return tuple(
+                        _global_part(batch, instruction, row, address + 4 * i, inside_i, 4, i, write)
+                        for i, inside_i in enumerate(dwords)
+                    )
         return (_global_part(batch, instruction, row, address, None if inside.all() else inside, row.size, 0, write),)
 
     registers = _registers(value, row.dwords) if value is not None and (row.op == "load" or row.returns) else ()
     stored = (value,) if value is not None and row.op != "load" else ()
     addresses = tuple(o for o in (vector, resource, soffset) if o is not None)
-    _finish(instruction, row, parts, registers, addresses, _data(binder, *stored) if stored else None, stored,
-            _dma_target(row, immediate) if row.op == "dma" else None)
+    _finish(
+        instruction,
+        row,
+        parts,
+        registers,
+        addresses,
+        _data(binder, *stored) if stored else None,
+        stored,
+        _dma_target(row, immediate) if row.op == "dma" else None,
+    )
 
 
-def _global_part(batch: Batch, instruction: Instruction, row: MemoryRow, address: Any, inside: Lanes, size: int, dword: int,
-                 write: bool) -> Part:
+def _global_part(
+    batch: Batch,
+    instruction: Instruction,
+    row: MemoryRow,
+    address: Any,
+    inside: Lanes,
+    size: int,
+    dword: int,
+    write: bool,
+) -> Part:
     shape = (len(batch.waves), 64)
     address = np.broadcast_to(address, shape)
     lanes = _both(exec_lanes(batch), None if inside is None else np.broadcast_to(inside, shape))
@@ -161,7 +209,9 @@ def _global_part(batch: Batch, instruction: Instruction, row: MemoryRow, address
 
 
 def _dma_target(row: MemoryRow, immediate: int) -> Callable[[Batch], Part]:
-    """LDS bytes that a copy fills: M0 + immediate + lane * 4, or * 16 for the wide forms (x3 leaves every fourth dword)."""
+    """LDS bytes that a copy fills: M0 + immediate + lane * 4, or * 16 for the wide forms (x3 leaves every fourth
+    dword).
+    """
     size = max(row.size, 4)
     lane = np.arange(64, dtype=np.int64)[None] * (4 if size == 4 else 16) + immediate
 
@@ -169,6 +219,7 @@ def _dma_target(row: MemoryRow, immediate: int) -> Callable[[Batch], Part]:
         limit = 0x3FFFC if batch.machine.arch == "gfx950" else 0xFFFC
         address = lane + (batch.s[M0 - SGPR].astype(np.int64) & limit)[:, None]
         return batch.machine.lds_part(batch, address, exec_lanes(batch), size, 0)
+
     return target
 
 
@@ -185,11 +236,15 @@ def _global(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
     start = binder.row(vector.register.first)
     if saddr is not None and isinstance(saddr.value, Register):
         pair = scalar_pair(saddr)
+
         def address_of(batch: Batch) -> Array:
             return batch.v[start].astype(np.int64) + (pair(batch) + immediate)
     else:
+
         def address_of(batch: Batch) -> Array:
-            wide: Array = (batch.v[start].astype(np.uint64) | batch.v[start + 1].astype(np.uint64) << np.uint64(32)).view(np.int64)
+            wide: Array = (
+                batch.v[start].astype(np.uint64) | batch.v[start + 1].astype(np.uint64) << np.uint64(32)
+            ).view(np.int64)
             return wide + immediate if immediate else wide
 
     def parts(batch: Batch) -> tuple[Part, ...]:
@@ -210,8 +265,16 @@ def _global(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
 
     registers = _registers(value, row.dwords) if value is not None else ()
     addresses = (vector, *((saddr,) if saddr is not None else ()))
-    _finish(instruction, row, parts, registers, addresses, _data(binder, *stored) if stored else None, stored,
-            _dma_target(row, immediate) if row.op == "dma" else None)
+    _finish(
+        instruction,
+        row,
+        parts,
+        registers,
+        addresses,
+        _data(binder, *stored) if stored else None,
+        stored,
+        _dma_target(row, immediate) if row.op == "dma" else None,
+    )
 
 
 def _scratch(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
@@ -225,7 +288,9 @@ def _scratch(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
 
     def parts(batch: Batch) -> tuple[Part, ...]:
         offset = scalar(batch) + immediate
-        address = np.broadcast_to(offset if start is None else batch.v[start].astype(np.int64) + offset, (len(batch.waves), 64))
+        address = np.broadcast_to(
+            offset if start is None else batch.v[start].astype(np.int64) + offset, (len(batch.waves), 64)
+        )
         return (batch.machine.scratch_part(batch, address, exec_lanes(batch), row.size),)
 
     registers = _registers(value, row.dwords) if value is not None else ()
@@ -240,7 +305,7 @@ def _lds(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
     address_operand = operands.pop(0)
     stored = tuple(operands)
     if row.op == "atomic" and ATOMIC[row.atomic].compares:
-        stored = stored[::-1]                           # DS names the compared value first
+        stored = stored[::-1]  # DS names the compared value first
     start = binder.row(address_operand.register.first)
     each = row.dwords
     if row.elements == 2:
@@ -251,8 +316,10 @@ def _lds(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
     def parts(batch: Batch) -> tuple[Part, ...]:
         address = batch.v[start].astype(np.int64)
         lanes = exec_lanes(batch)
-        return tuple(batch.machine.lds_part(batch, address + offset if offset else address, lanes, row.size, i * each)
-                     for i, offset in enumerate(offsets))
+        return tuple(
+            batch.machine.lds_part(batch, address + offset if offset else address, lanes, row.size, i * each)
+            for i, offset in enumerate(offsets)
+        )
 
     registers = _registers(value, each * row.elements) if value is not None else ()
     _finish(instruction, row, parts, registers, (address_operand,), _data(binder, *stored) if stored else None, stored)
@@ -267,6 +334,7 @@ def _permute(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
 
         def move(batch: Batch, data: Array) -> Array:
             return swizzle(data, pattern, batch.active)
+
         addresses: tuple[Operand, ...] = ()
     else:
         source, address_row, offset = operands[2], binder.row(operands[1].register.first), _offset(instruction)
@@ -276,14 +344,23 @@ def _permute(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
         def move(batch: Batch, data: Array) -> Array:
             lane = (batch.v[address_row] + np.uint32(offset) >> np.uint32(2)) & np.uint32(63)
             return function(data, lane, batch.active)
+
         addresses = (operands[1],)
-    _finish(instruction, row, lambda batch: (), _registers(value, 1), addresses,
-            lambda batch: move(batch, batch.v[source_row])[None], (source,))
+    _finish(
+        instruction,
+        row,
+        lambda batch: (),
+        _registers(value, 1),
+        addresses,
+        lambda batch: move(batch, batch.v[source_row])[None],
+        (source,),
+    )
     destination, source_id = value.register.first, source.register.first
 
     def spread(batch: Batch) -> dict[int, Array]:
         undefined = batch.undefined.get(source_id)
         return {} if undefined is None else {destination: move(batch, undefined)}
+
     instruction.spread = spread
 
 
@@ -302,7 +379,7 @@ def _scalar(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
 
     def parts(batch: Batch) -> tuple[Part, ...]:
         at = (moving(batch)[:, 0] if constant is None else int(constant)) + extra
-        words = batch.s[index:index + (4 if buffer else 2)].astype(np.int64)
+        words = batch.s[index : index + (4 if buffer else 2)].astype(np.int64)
         pointer = words[0] | (words[1] & (0xFFFF if buffer else 0xFFFFFFFF)) << 32
         lanes = None
         if buffer:

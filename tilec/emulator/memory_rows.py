@@ -1,7 +1,8 @@
-"""The memory instructions as data: what each moves, how wide, into which part of a register, and which counter it holds.
+"""The memory instructions as data: what each moves, how wide, into which part of a register, and which counter it
+holds.
 
-One row per mnemonic of MUBUF, FLAT, GLOBAL, SCRATCH, DS and SMEM (CDNA3 ISA guide, sections 9 to 11; CDNA4 for the transposed
-and wide LDS forms). Address arithmetic is in memory_ops.py, the landing of data in access.py.
+One row per mnemonic of MUBUF, FLAT, GLOBAL, SCRATCH, DS and SMEM (CDNA3 ISA guide, sections 9 to 11; CDNA4 for the
+transposed and wide LDS forms). Address arithmetic is in memory_ops.py, the landing of data in access.py.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """`space`: buffer, global, flat, scratch, lds or scalar. `op`: load, store, atomic, dma (global to LDS), permute, cache.
+    """`space`: buffer, global, flat, scratch, lds or scalar. `op`: load, store, atomic, dma (global to LDS), permute,
+    cache.
 
-    `size`: bytes per lane and element. `elements`: 2 for ds_read2/write2, whose offsets count `stride` bytes. `signed`: sign-extend
-    to a dword. `half`: '' writes or reads whole dwords, 'low'/'high' only that half of the register (d16). `returns`: the old value.
+    `size`: bytes per lane and element. `elements`: 2 for ds_read2/write2, whose offsets count `stride` bytes.
+    `signed`: sign-extend to a dword. `half`: '' writes or reads whole dwords, 'low'/'high' only that half of the
+    register (d16). `returns`: the old value.
     """
 
     name: str
@@ -33,7 +36,7 @@ class MemoryRow:
     half: str = ""
     atomic: str = ""
     returns: bool = False
-    transpose: int = 0          # bits per element of a transposed LDS read
+    transpose: int = 0  # bits per element of a transposed LDS read
     architectures: tuple[str, ...] = ("gfx942", "gfx950")
 
     @property
@@ -48,8 +51,8 @@ class AtomicRow:
     kind: type
     apply: Callable[..., Array]
     combine: np.ufunc | None = None
-    compares: bool = False      # data is (new, compare)
-    items: int = 1              # packed items per element
+    compares: bool = False  # data is (new, compare)
+    items: int = 1  # packed items per element
 
 
 MEMORY: dict[str, MemoryRow] = {}
@@ -77,23 +80,25 @@ def _add_bf16(old: Array, data: Array) -> Array:
 
 
 for _suffix, _u, _i in (("", np.uint32, np.int32), ("_x2", np.uint64, np.int64)):
-    ATOMIC.update({
-        "swap" + _suffix: AtomicRow(_u, lambda old, data: data),
-        "cmpswap" + _suffix: AtomicRow(_u, _cmpswap, compares=True),
-        "add" + _suffix: AtomicRow(_u, np.add, np.add),
-        "sub" + _suffix: AtomicRow(_u, np.subtract, np.add),
-        "rsub" + _suffix: AtomicRow(_u, lambda old, data: data - old),
-        "smin" + _suffix: AtomicRow(_i, np.minimum, np.minimum),
-        "umin" + _suffix: AtomicRow(_u, np.minimum, np.minimum),
-        "smax" + _suffix: AtomicRow(_i, np.maximum, np.maximum),
-        "umax" + _suffix: AtomicRow(_u, np.maximum, np.maximum),
-        "and" + _suffix: AtomicRow(_u, np.bitwise_and, np.bitwise_and),
-        "or" + _suffix: AtomicRow(_u, np.bitwise_or, np.bitwise_or),
-        "xor" + _suffix: AtomicRow(_u, np.bitwise_xor, np.bitwise_xor),
-        "mskor" + _suffix: AtomicRow(_u, lambda old, data, mask: old & ~mask | data, compares=True),
-        "inc" + _suffix: AtomicRow(_u, _inc),
-        "dec" + _suffix: AtomicRow(_u, _dec),
-    })
+    ATOMIC.update(
+        {
+            "swap" + _suffix: AtomicRow(_u, lambda old, data: data),
+            "cmpswap" + _suffix: AtomicRow(_u, _cmpswap, compares=True),
+            "add" + _suffix: AtomicRow(_u, np.add, np.add),
+            "sub" + _suffix: AtomicRow(_u, np.subtract, np.add),
+            "rsub" + _suffix: AtomicRow(_u, lambda old, data: data - old),
+            "smin" + _suffix: AtomicRow(_i, np.minimum, np.minimum),
+            "umin" + _suffix: AtomicRow(_u, np.minimum, np.minimum),
+            "smax" + _suffix: AtomicRow(_i, np.maximum, np.maximum),
+            "umax" + _suffix: AtomicRow(_u, np.maximum, np.maximum),
+            "and" + _suffix: AtomicRow(_u, np.bitwise_and, np.bitwise_and),
+            "or" + _suffix: AtomicRow(_u, np.bitwise_or, np.bitwise_or),
+            "xor" + _suffix: AtomicRow(_u, np.bitwise_xor, np.bitwise_xor),
+            "mskor" + _suffix: AtomicRow(_u, lambda old, data, mask: old & ~mask | data, compares=True),
+            "inc" + _suffix: AtomicRow(_u, _inc),
+            "dec" + _suffix: AtomicRow(_u, _dec),
+        }
+    )
 for _name, _kind in (("f32", np.float32), ("f64", np.float64)):
     ATOMIC[f"add_{_name}"] = AtomicRow(_kind, np.add, np.add)
     ATOMIC[f"min_{_name}"] = AtomicRow(_kind, np.fmin, np.fmin)
@@ -108,15 +113,30 @@ def _add(row: MemoryRow) -> None:
 
 
 _LOADS: dict[str, dict[str, Any]] = {
-    "ubyte": {"size": 1}, "sbyte": {"size": 1, "signed": True}, "ushort": {"size": 2}, "sshort": {"size": 2, "signed": True},
-    "dword": {"size": 4}, "dwordx2": {"size": 8}, "dwordx3": {"size": 12}, "dwordx4": {"size": 16},
-    "ubyte_d16": {"size": 1, "half": "low"}, "ubyte_d16_hi": {"size": 1, "half": "high"},
-    "sbyte_d16": {"size": 1, "signed": True, "half": "low"}, "sbyte_d16_hi": {"size": 1, "signed": True, "half": "high"},
-    "short_d16": {"size": 2, "half": "low"}, "short_d16_hi": {"size": 2, "half": "high"},
+    "ubyte": {"size": 1},
+    "sbyte": {"size": 1, "signed": True},
+    "ushort": {"size": 2},
+    "sshort": {"size": 2, "signed": True},
+    "dword": {"size": 4},
+    "dwordx2": {"size": 8},
+    "dwordx3": {"size": 12},
+    "dwordx4": {"size": 16},
+    "ubyte_d16": {"size": 1, "half": "low"},
+    "ubyte_d16_hi": {"size": 1, "half": "high"},
+    "sbyte_d16": {"size": 1, "signed": True, "half": "low"},
+    "sbyte_d16_hi": {"size": 1, "signed": True, "half": "high"},
+    "short_d16": {"size": 2, "half": "low"},
+    "short_d16_hi": {"size": 2, "half": "high"},
 }
 _STORES: dict[str, dict[str, Any]] = {
-    "byte": {"size": 1}, "byte_d16_hi": {"size": 1, "half": "high"}, "short": {"size": 2}, "short_d16_hi": {"size": 2, "half": "high"},
-    "dword": {"size": 4}, "dwordx2": {"size": 8}, "dwordx3": {"size": 12}, "dwordx4": {"size": 16},
+    "byte": {"size": 1},
+    "byte_d16_hi": {"size": 1, "half": "high"},
+    "short": {"size": 2},
+    "short_d16_hi": {"size": 2, "half": "high"},
+    "dword": {"size": 4},
+    "dwordx2": {"size": 8},
+    "dwordx3": {"size": 12},
+    "dwordx4": {"size": 16},
 }
 _MEMORY_ATOMICS = [name for name in ATOMIC if not name.startswith(("rsub", "mskor", "cmpswap_f", "min_f32", "max_f32"))]
 
@@ -129,39 +149,97 @@ for _space in ("buffer", "global", "flat", "scratch"):
         for _name in _MEMORY_ATOMICS:
             _wide = ATOMIC[_name].kind in (np.uint64, np.int64, np.float64)
             _archs = ("gfx950",) if _space == "buffer" and _name == "pk_add_bf16" else ("gfx942", "gfx950")
-            _add(MemoryRow(f"{_space}_atomic_{_name}", _space, "atomic", 8 if _wide else 4, atomic=_name, architectures=_archs))
-for _name, _size in (("dword", 4), ("dwordx3", 12), ("dwordx4", 16), ("ubyte", 1), ("sbyte", 1), ("ushort", 2), ("sshort", 2)):
-    _add(MemoryRow(f"global_load_lds_{_name}", "global", "dma", _size, signed=_name[0] == "s",
-                   architectures=("gfx942", "gfx950") if _size <= 4 else ("gfx950",)))
+            _add(
+                MemoryRow(
+                    f"{_space}_atomic_{_name}", _space, "atomic", 8 if _wide else 4, atomic=_name, architectures=_archs
+                )
+            )
+for _name, _size in (
+    ("dword", 4),
+    ("dwordx3", 12),
+    ("dwordx4", 16),
+    ("ubyte", 1),
+    ("sbyte", 1),
+    ("ushort", 2),
+    ("sshort", 2),
+):
+    _add(
+        MemoryRow(
+            f"global_load_lds_{_name}",
+            "global",
+            "dma",
+            _size,
+            signed=_name[0] == "s",
+            architectures=("gfx942", "gfx950") if _size <= 4 else ("gfx950",),
+        )
+    )
 for _name in ("buffer_inv", "buffer_wbl2"):
     _add(MemoryRow(_name, "buffer", "cache", 0))
 
 # ---- LDS
 for _name, _fields in {
-    "b32": {"size": 4}, "b64": {"size": 8}, "b96": {"size": 12}, "b128": {"size": 16}, "u8": {"size": 1}, "i8": {"size": 1, "signed": True},
-    "u16": {"size": 2}, "i16": {"size": 2, "signed": True}, "u8_d16": {"size": 1, "half": "low"}, "u8_d16_hi": {"size": 1, "half": "high"},
-    "i8_d16": {"size": 1, "signed": True, "half": "low"}, "i8_d16_hi": {"size": 1, "signed": True, "half": "high"},
-    "u16_d16": {"size": 2, "half": "low"}, "u16_d16_hi": {"size": 2, "half": "high"},
+    "b32": {"size": 4},
+    "b64": {"size": 8},
+    "b96": {"size": 12},
+    "b128": {"size": 16},
+    "u8": {"size": 1},
+    "i8": {"size": 1, "signed": True},
+    "u16": {"size": 2},
+    "i16": {"size": 2, "signed": True},
+    "u8_d16": {"size": 1, "half": "low"},
+    "u8_d16_hi": {"size": 1, "half": "high"},
+    "i8_d16": {"size": 1, "signed": True, "half": "low"},
+    "i8_d16_hi": {"size": 1, "signed": True, "half": "high"},
+    "u16_d16": {"size": 2, "half": "low"},
+    "u16_d16_hi": {"size": 2, "half": "high"},
 }.items():
     _add(MemoryRow(f"ds_read_{_name}", "lds", "load", **_fields))
 for _name, _fields in {
-    "b8": {"size": 1}, "b8_d16_hi": {"size": 1, "half": "high"}, "b16": {"size": 2}, "b16_d16_hi": {"size": 2, "half": "high"},
-    "b32": {"size": 4}, "b64": {"size": 8}, "b96": {"size": 12}, "b128": {"size": 16},
+    "b8": {"size": 1},
+    "b8_d16_hi": {"size": 1, "half": "high"},
+    "b16": {"size": 2},
+    "b16_d16_hi": {"size": 2, "half": "high"},
+    "b32": {"size": 4},
+    "b64": {"size": 8},
+    "b96": {"size": 12},
+    "b128": {"size": 16},
 }.items():
     _add(MemoryRow(f"ds_write_{_name}", "lds", "store", **_fields))
 for _bits, _size in (("b32", 4), ("b64", 8)):
     for _st, _scale in (("", 1), ("st64", 64)):
         _add(MemoryRow(f"ds_read2{_st}_{_bits}", "lds", "load", _size, 2, _size * _scale))
         _add(MemoryRow(f"ds_write2{_st}_{_bits}", "lds", "store", _size, 2, _size * _scale))
-        _add(MemoryRow(f"ds_wrxchg2{_st}_rtn_{_bits}", "lds", "atomic", _size, 2, _size * _scale, atomic="swap" if _size == 4 else "swap_x2",
-                       returns=True))
+        _add(
+            MemoryRow(
+                f"ds_wrxchg2{_st}_rtn_{_bits}",
+                "lds",
+                "atomic",
+                _size,
+                2,
+                _size * _scale,
+                atomic="swap" if _size == 4 else "swap_x2",
+                returns=True,
+            )
+        )
 for _bits in (4, 8, 16):
     _add(MemoryRow(f"ds_read_b64_tr_b{_bits}", "lds", "load", 8, transpose=_bits, architectures=("gfx950",)))
 _add(MemoryRow("ds_read_b96_tr_b6", "lds", "load", 12, transpose=6, architectures=("gfx950",)))
 
 _DS_ATOMICS = {  # DS name: atomic
-    "add_u": "add", "sub_u": "sub", "rsub_u": "rsub", "inc_u": "inc", "dec_u": "dec", "min_i": "smin", "min_u": "umin",
-    "max_i": "smax", "max_u": "umax", "and_b": "and", "or_b": "or", "xor_b": "xor", "mskor_b": "mskor", "cmpst_b": "cmpswap",
+    "add_u": "add",
+    "sub_u": "sub",
+    "rsub_u": "rsub",
+    "inc_u": "inc",
+    "dec_u": "dec",
+    "min_i": "smin",
+    "min_u": "umin",
+    "max_i": "smax",
+    "max_u": "umax",
+    "and_b": "and",
+    "or_b": "or",
+    "xor_b": "xor",
+    "mskor_b": "mskor",
+    "cmpst_b": "cmpswap",
     "wrxchg_rtn_b": "swap",
 }
 for _name, _atomic in _DS_ATOMICS.items():
@@ -171,7 +249,11 @@ for _name, _atomic in _DS_ATOMICS.items():
             continue
         _stem, _type = _name.rsplit("_", 1)
         _add(MemoryRow(f"ds_{_stem}_{_type}{_bits}", "lds", "atomic", _bits // 8, atomic=_atomic + _suffix))
-        _add(MemoryRow(f"ds_{_stem}_rtn_{_type}{_bits}", "lds", "atomic", _bits // 8, atomic=_atomic + _suffix, returns=True))
+        _add(
+            MemoryRow(
+                f"ds_{_stem}_rtn_{_type}{_bits}", "lds", "atomic", _bits // 8, atomic=_atomic + _suffix, returns=True
+            )
+        )
 for _name in ("add", "min", "max", "cmpst"):
     for _type, _size in (("f32", 4), ("f64", 8)):
         _atomic = f"{'cmpswap' if _name == 'cmpst' else _name}_{_type}"

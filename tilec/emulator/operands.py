@@ -1,7 +1,8 @@
 """Parses the operands and modifiers of one line of LLVM's disassembly into plain data.
 
-A register is named by an id: VGPR n is n, AGPR n is 256 + n, SGPR n is 512 + n (VCC 106, M0 124, EXEC 126, as in the encoding),
-SCC is 512 + 128. Everything the emulator knows of assembly syntax is in this file; at run time no text is read.
+A register is named by an id: VGPR n is n, AGPR n is 256 + n, SGPR n is 512 + n (VCC 106, M0 124, EXEC 126, as in the
+encoding), SCC is 512 + 128. Everything the emulator knows of assembly syntax is in this file; at run time no text is
+read.
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ SCC = SGPR + 128
 LAST_ID = SGPR + 129
 
 _NAMED = {
-    "vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1),
-    "exec": (EXEC, 2), "exec_lo": (EXEC, 1), "exec_hi": (EXEC + 1, 1),
-    "m0": (M0, 1), "scc": (SCC, 1), "src_scc": (SCC, 1),
-    "flat_scratch": (SGPR + 102, 2), "flat_scratch_lo": (SGPR + 102, 1), "flat_scratch_hi": (SGPR + 103, 1),
-    "xnack_mask": (SGPR + 104, 2), "xnack_mask_lo": (SGPR + 104, 1), "xnack_mask_hi": (SGPR + 105, 1),
+    "vcc": (VCC, 2),
+    "vcc_lo": (VCC, 1),
+    "vcc_hi": (VCC + 1, 1),
+    "exec": (EXEC, 2),
+    "exec_lo": (EXEC, 1),
+    "exec_hi": (EXEC + 1, 1),
+    "m0": (M0, 1),
+    "scc": (SCC, 1),
+    "src_scc": (SCC, 1),
+    "flat_scratch": (SGPR + 102, 2),
+    "flat_scratch_lo": (SGPR + 102, 1),
+    "flat_scratch_hi": (SGPR + 103, 1),
+    "xnack_mask": (SGPR + 104, 2),
+    "xnack_mask_lo": (SGPR + 104, 1),
+    "xnack_mask_hi": (SGPR + 105, 1),
 }
 _RANGE = re.compile(r"(v|a|s|ttmp)\[(\d+):(\d+)\]")
 _SINGLE = re.compile(r"(v|a|s|ttmp)(\d+)")
@@ -66,7 +77,7 @@ class Constant:
                 bits = struct.unpack(width, struct.pack(code, self.value))[0]
             return bits >> 16 if kind in ("bf16", "v2bf16") else bits
         if kind == "f64" and not -16 <= self.value <= 64:
-            return (self.value & 0xFFFFFFFF) << 32          # a 32-bit literal is the high half of a double
+            return (self.value & 0xFFFFFFFF) << 32  # a 32-bit literal is the high half of a double
         if wide:
             return self.value & 0xFFFFFFFFFFFFFFFF
         return self.value & 0xFFFFFFFF
@@ -104,7 +115,9 @@ Modifier = int | str | tuple[int, ...] | bool
 
 @dataclass(frozen=True)
 class Parsed:
-    """A line taken apart. `name` is the mnemonic without its encoding suffix; `suffix` one of '', e32, e64, dpp, sdwa."""
+    """A line taken apart. `name` is the mnemonic without its encoding suffix; `suffix` one of '', e32, e64, dpp,
+    sdwa.
+    """
 
     name: str
     suffix: str
@@ -118,10 +131,12 @@ def parse(text: str) -> Parsed:
     name, suffix = mnemonic, ""
     for tail in ("e64_dpp", "e32", "e64", "dpp", "sdwa"):
         if mnemonic.endswith("_" + tail):
-            name, suffix = mnemonic[:-len(tail) - 1], tail
+            name, suffix = mnemonic[: -len(tail) - 1], tail
             break
     if name == "s_waitcnt":
-        return Parsed(name, "", (), {counter: int(n) for counter, n in re.findall(r"(\w+)\((\d+)\)", rest)} or _raw_wait(rest))
+        return Parsed(
+            name, "", (), {counter: int(n) for counter, n in re.findall(r"(\w+)\((\d+)\)", rest)} or _raw_wait(rest)
+        )
     pieces = _split(rest, ",")
     modifiers: dict[str, Modifier] = {}
     operands = []
@@ -141,8 +156,23 @@ def _raw_wait(text: str) -> dict[str, Modifier]:
     return {"vmcnt": value & 15 | (value >> 14 & 3) << 4, "lgkmcnt": value >> 8 & 15}
 
 
-_FLAGS = {"offen", "idxen", "addr64", "lds", "sc0", "sc1", "nt", "glc", "slc", "dlc", "tfe", "clamp", "gds", "row_mirror",
-          "row_half_mirror"}
+_FLAGS = {
+    "offen",
+    "idxen",
+    "addr64",
+    "lds",
+    "sc0",
+    "sc1",
+    "nt",
+    "glc",
+    "slc",
+    "dlc",
+    "tfe",
+    "clamp",
+    "gds",
+    "row_mirror",
+    "row_half_mirror",
+}
 
 
 def _is_modifier(word: str) -> bool:

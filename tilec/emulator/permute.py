@@ -1,6 +1,7 @@
 """Lane exchanges through the LDS crossbar: ds_bpermute, ds_permute, ds_swizzle (CDNA3 ISA guide, section 11.3).
 
-Pure functions over [wave, lane]. A lane that reads from an inactive lane gets 0; where two lanes push to one, the higher wins.
+Pure functions over [wave, lane]. A lane that reads from an inactive lane gets 0; where two lanes push to one, the
+higher wins.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Races by byte: in LDS between the waves of a workgroup, in global memory between workgroups.
 
-LDS: barriers cut a workgroup's life into generations. An access belongs to every generation from its issue to the barrier after
-its completion (its wait). Two accesses of different waves, one a write, in one generation and on one byte are unordered: a race,
-whatever order this run took. Accesses only mark planes [wave, byte]; the proof is one sweep per barrier.
-Global memory: workgroups are unordered, so every byte remembers who wrote, read or changed it atomically.
+LDS: barriers cut a workgroup's life into generations. An access belongs to every generation from its issue to the
+barrier after its completion (its wait). Two accesses of different waves, one a write, in one generation and on one
+byte are unordered: a race, whatever order this run took. Accesses only mark planes [wave, byte]; the proof is one
+sweep per barrier. Global memory: workgroups are unordered, so every byte remembers who wrote, read or changed it
+atomically.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class LdsRaces:
         self.size = len(machine.lds.bytes)
         self.reads = np.zeros((self.waves, self.size // 16), np.uint8)
         self.writes = np.zeros_like(self.reads)
-        self.written = np.zeros(self.size // 16, np.uint8)          # ever, by anyone: the granule is defined
+        self.written = np.zeros(self.size // 16, np.uint8)  # ever, by anyone: the granule is defined
         self.atomics = np.zeros_like(self.reads)
-        self.differs = np.zeros(self.size // 16, np.uint8)          # this generation: two unlike values were written
-        self.values: Space | None = None                            # the last values issued to be written
-        self.copying = np.zeros_like(self.reads)                    # by a copy of this wave that is in flight
+        self.differs = np.zeros(self.size // 16, np.uint8)  # this generation: two unlike values were written
+        self.values: Space | None = None  # the last values issued to be written
+        self.copying = np.zeros_like(self.reads)  # by a copy of this wave that is in flight
         self.copies = 0
-        self.carried: list[tuple[Array, Access]] = []               # in flight at a barrier: (waves, access)
+        self.carried: list[tuple[Array, Access]] = []  # in flight at a barrier: (waves, access)
         self.log: deque[Mark] = deque(maxlen=LOG)
 
     # ---- marking
@@ -67,7 +68,8 @@ class LdsRaces:
         if unit < self.granule:
             times = self.granule // unit
             self.reads, self.writes, self.atomics, self.copying = (
-                np.repeat(p, times, axis=1) for p in (self.reads, self.writes, self.atomics, self.copying))
+                np.repeat(p, times, axis=1) for p in (self.reads, self.writes, self.atomics, self.copying)
+            )
             self.written, self.differs = np.repeat(self.written, times), np.repeat(self.differs, times)
             self.granule = unit
         return part.index >> self.granule.bit_length() - 1
@@ -81,10 +83,12 @@ class LdsRaces:
             flat[at + i if i else at] = value
 
     def access(self, batch: Batch, access: Access) -> None:
-        """Mark at issue. A copy in flight also marks `copying`, and an access to what its own wave is copying is reported."""
+        """Mark at issue. A copy in flight also marks `copying`, and an access to what its own wave is copying is
+        reported.
+        """
         kind = _kind(access)
         for part in self._parts(access):
-            self._granules(part)                                    # may refine the planes: before they are taken
+            self._granules(part)  # may refine the planes: before they are taken
             if self.copies and access.target is None:
                 self._check_own_copy(batch, access.instruction, part)
             if self.waves > 1:
@@ -96,7 +100,9 @@ class LdsRaces:
                 self.copies += 1
 
     def _parts(self, access: Access) -> list[Part]:
-        return [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
+        return (
+            [access.target] if access.target is not None else [p for p in access.parts if p.space is self.machine.lds]
+        )
 
     def _enter(self, instruction: Instruction, waves: Array, part: Part, kind: str) -> None:
         """Mark the plane of the access's kind, and remember it for the report."""
@@ -105,16 +111,18 @@ class LdsRaces:
         self.log.append(Mark(instruction, waves, self.machine.generation[self.machine.slot[waves]], part, kind))
 
     def _compare(self, part: Part, access: Access) -> None:
-        """Waves that write equal values to one byte don't race: compilers store replicated data so. Note where values differ."""
+        """Waves that write equal values to one byte don't race: compilers store replicated data so. Note where values
+        differ.
+        """
         first = self._granules(part)
         count = part.size // self.granule
-        if access.data is None:                                     # a copy: its values are not known yet
+        if access.data is None:  # a copy: its values are not known yet
             unlike = np.ones(part.index.shape, bool)
         else:
             if self.values is None:
                 self.values = Space(np.zeros(self.size, np.uint8))
             words = -(-part.size // 4)
-            data = access.data[part.dword:part.dword + words]
+            data = access.data[part.dword : part.dword + words]
             if access.row.half == "high":
                 data = data >> np.uint32(16)
             if part.size < 4:
@@ -146,7 +154,7 @@ class LdsRaces:
             self._granules(access.target)
             self._mark(self.copying, batch.waves, access.target, 0)
             self.copies -= 1
-            for pending in batch.queues["vm"]:                      # another copy to the same place may still be in flight
+            for pending in batch.queues["vm"]:  # another copy to the same place may still be in flight
                 if pending.target is not None:
                     self._mark(self.copying, batch.waves, pending.target)
 
@@ -168,8 +176,15 @@ class LdsRaces:
             if pending.target is not None and _covers(pending.target, wave, byte, part.size):
                 other = pending.instruction
         if other is not None:
-            self.found("lds_races", "touches LDS bytes that a copy of the same wave, not waited for, is writing", instruction, other,
-                       wave=int(batch.waves[wave]), lane=lane, byte=self._address(byte))
+            self.found(
+                "lds_races",
+                "touches LDS bytes that a copy of the same wave, not waited for, is writing",
+                instruction,
+                other,
+                wave=int(batch.waves[wave]),
+                lane=lane,
+                byte=self._address(byte),
+            )
 
     def mark_written(self, part: Part) -> None:
         first = self._granules(part)
@@ -210,7 +225,7 @@ class LdsRaces:
         else:
             for slot in slots:
                 for plane in planes:
-                    plane[..., start + slot * per:start + (slot + 1) * per] = 0
+                    plane[..., start + slot * per : start + (slot + 1) * per] = 0
 
     def opened(self, slots: Array) -> None:
         """The next generation has begun: what was in flight at the barrier belongs to it too."""
@@ -245,7 +260,9 @@ class LdsRaces:
         per = self.machine.lds_stride // self.granule
         granules = np.flatnonzero(racing)
         granules = granules[np.isin((granules - ZERO_PAGE // self.granule) // per, slots)]
-        for granule in granules[np.linspace(0, len(granules) - 1, min(len(granules), 32)).astype(int)] if len(granules) else ():
+        for granule in (
+            granules[np.linspace(0, len(granules) - 1, min(len(granules), 32)).astype(int)] if len(granules) else ()
+        ):
             self._report(int(granule) * self.granule)
 
     def _report(self, index: int) -> None:
@@ -263,9 +280,16 @@ class LdsRaces:
             for other, other_wave, _ in touching[:at]:
                 kinds = {mark.kind, other.kind}
                 if wave != other_wave and kinds not in ({"read"}, {"atomic"}):
-                    self.found("lds_races", f"{verbs[mark.kind]} an LDS byte {pasts[other.kind]} by wave "
-                               f"{self.machine.wave_in_group[other_wave]} with no barrier and wait between", mark.instruction,
-                               other.instruction, wave=wave, lane=lane, byte=self._address(index))
+                    self.found(
+                        "lds_races",
+                        f"{verbs[mark.kind]} an LDS byte {pasts[other.kind]} by wave "
+                        f"{self.machine.wave_in_group[other_wave]} with no barrier and wait between",
+                        mark.instruction,
+                        other.instruction,
+                        wave=wave,
+                        lane=lane,
+                        byte=self._address(index),
+                    )
                     return
 
     def _address(self, index: int) -> int:
@@ -285,15 +309,19 @@ def _covers(part: Part, wave: int, byte: int, size: int) -> bool:
 def _sparse(count: int) -> Array:
     """Zeros that cost memory only where touched."""
     size = max(count, 1) * 4
-    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)), np.uint32)
+    return np.frombuffer(
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)),
+        np.uint32,
+    )
 
 
 MANY = np.uint32(0xFFFFFFFF)
 
 
 class GlobalRaces:
-    """Who touched each granule of the writable allocations: workgroup id + 1, or MANY. A workgroup that acquired at agent scope
-    (buffer_inv sc1) is taken to be ordered after all others from then on."""
+    """Who touched each granule of the writable allocations: workgroup id + 1, or MANY. A workgroup that acquired at
+    agent scope (buffer_inv sc1) is taken to be ordered after all others from then on.
+    """
 
     def __init__(self, found: Callable[..., None], granule: int):
         self.found, self.granule = found, granule
@@ -327,13 +355,23 @@ class GlobalRaces:
             self.sites[allocation.start] = {kind: {} for kind in ("read", "write", "atomic")}
         return self.tables[allocation.start]
 
-    def _touch(self, machine: Machine, batch: Batch, access: Access, part: Part, allocation: Allocation, table: dict[str, Array], kind: str,
-               at: Array, who: Array) -> None:
+    def _touch(
+        self,
+        machine: Machine,
+        batch: Batch,
+        access: Access,
+        part: Part,
+        allocation: Allocation,
+        table: dict[str, Array],
+        kind: str,
+        at: Array,
+        who: Array,
+    ) -> None:
         mine = table[kind]
         old = mine[at]
         mine[at] = np.where((old == 0) | (old == who), who, MANY)
         lost = mine[at] != who
-        if lost.any():                                      # several workgroups at once: nobody alone
+        if lost.any():  # several workgroups at once: nobody alone
             mine[at[lost]] = MANY
         against = {"read": ("write", "atomic"), "write": ("write", "read", "atomic"), "atomic": ("write", "read")}[kind]
         for other in against:
@@ -342,8 +380,19 @@ class GlobalRaces:
             if bad.any():
                 self._report(machine, batch, access, part, allocation, kind, other, at, who, bad)
 
-    def _report(self, machine: Machine, batch: Batch, access: Access, part: Part, allocation: Allocation, kind: str, other: str, at: Array,
-                who: Array, bad: Array) -> None:
+    def _report(
+        self,
+        machine: Machine,
+        batch: Batch,
+        access: Access,
+        part: Part,
+        allocation: Allocation,
+        kind: str,
+        other: str,
+        at: Array,
+        who: Array,
+        bad: Array,
+    ) -> None:
         if self.acquired:
             bad = bad & ~np.isin(who - np.uint32(1), np.array(sorted(self.acquired), np.uint32))
             if not bad.any():
@@ -354,5 +403,12 @@ class GlobalRaces:
         verbs = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
         pasts = {"read": "read", "write": "written", "atomic": "changed atomically"}
         other_site = next(iter(sites.values()), access.instruction)
-        self.found("global_races", f"{verbs[kind]} a byte of {allocation.name} that another workgroup has {pasts[other]}", access.instruction,
-                   other_site, wave=int(batch.waves[rows[0]]), lane=int(rows[1]), byte=allocation.start + int(at[n]) * self.granule)
+        self.found(
+            "global_races",
+            f"{verbs[kind]} a byte of {allocation.name} that another workgroup has {pasts[other]}",
+            access.instruction,
+            other_site,
+            wave=int(batch.waves[rows[0]]),
+            lane=int(rows[1]),
+            byte=allocation.start + int(at[n]) * self.granule,
+        )

@@ -1,8 +1,8 @@
 """The scalar arithmetic instructions: one row each, with its meaning as a pure function over waves.
 
-Sources arrive as numpy arrays [wave] of the row's kinds; a row's function returns the result, or (result, scc). `scc` says what
-becomes of SCC: 'keep', 'nonzero' (result != 0) or 'given' (second value). Rows of kind 'cmp' return SCC only.
-(CDNA3 ISA guide, chapter 12.1-12.4.) Control flow, waits, EXEC and hardware registers are in control.py.
+Sources arrive as numpy arrays [wave] of the row's kinds; a row's function returns the result, or (result, scc). `scc`
+says what becomes of SCC: 'keep', 'nonzero' (result != 0) or 'given' (second value). Rows of kind 'cmp' return SCC
+only. (CDNA3 ISA guide, chapter 12.1-12.4.) Control flow, waits, EXEC and hardware registers are in control.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """`dst` is the kind of the result ('' for compares). `reads_scc`: SCC (uint32 0/1) is the last source; `reads_dst`: the
-    destination's old value is the first source (s_addk, s_bitset)."""
+    """`dst` is the kind of the result ('' for compares). `reads_scc`: SCC (uint32 0/1) is the last source;
+    `reads_dst`: the destination's old value is the first source (s_addk, s_bitset).
+    """
 
     name: str
     dst: str
@@ -65,6 +66,7 @@ def _signed(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array
         exact = function(_wide(a), _wide(b))
         result = exact.astype(np.int32)
         return result, result != exact
+
     return compute
 
 
@@ -72,6 +74,7 @@ def _shift_add(n: int) -> Callable[[Array, Array], tuple[Array, Array]]:
     def compute(a: Array, b: Array) -> tuple[Array, Array]:
         total = (a.astype(_U64) << _U64(n)) + b
         return total.astype(np.uint32), total >> _U64(32) != 0
+
     return compute
 
 
@@ -160,25 +163,66 @@ for _bits, _kind in (("b32", "u32"), ("b64", "u64")):
     _row(f"s_flbit_i32_{_bits}", "i32", _kind, lambda a, n=_n: _leading(a, n))
     _row(f"s_cselect_{_bits}", _kind, f"{_kind} {_kind}", lambda a, b, c: np.where(c != 0, a, b), reads_scc=True)
     _row(f"s_cmov_{_bits}", _kind, _kind, lambda d, a, c: np.where(c != 0, a, d), reads_scc=True, reads_dst=True)
-    _row(f"s_bitset0_{_bits}", _kind, "u32",
-         lambda d, a: d & ~(d.dtype.type(1) << (a & (d.itemsize * 8 - 1)).astype(d.dtype)), reads_dst=True)
-    _row(f"s_bitset1_{_bits}", _kind, "u32",
-         lambda d, a: d | d.dtype.type(1) << (a & (d.itemsize * 8 - 1)).astype(d.dtype), reads_dst=True)
-    _row(f"s_lshl_{_bits}", _kind, f"{_kind} u32", lambda a, b: a << (b & (a.itemsize * 8 - 1)).astype(a.dtype), "nonzero")
-    _row(f"s_lshr_{_bits}", _kind, f"{_kind} u32", lambda a, b: a >> (b & (a.itemsize * 8 - 1)).astype(a.dtype), "nonzero")
-    _row(f"s_ashr_i{_n}", f"i{_n}", f"i{_n} u32", lambda a, b: a >> (b & (a.itemsize * 8 - 1)).astype(a.dtype), "nonzero")
-    _row(f"s_bfm_{_bits}", _kind, "u32 u32",
-         lambda a, b, n=_n, t=(np.uint32 if _n == 32 else _U64): ((t(1) << (a & (n - 1)).astype(t)) - t(1)) << (b & (n - 1)).astype(t))
+    _row(
+        f"s_bitset0_{_bits}",
+        _kind,
+        "u32",
+        lambda d, a: d & ~(d.dtype.type(1) << (a & (d.itemsize * 8 - 1)).astype(d.dtype)),
+        reads_dst=True,
+    )
+    _row(
+        f"s_bitset1_{_bits}",
+        _kind,
+        "u32",
+        lambda d, a: d | d.dtype.type(1) << (a & (d.itemsize * 8 - 1)).astype(d.dtype),
+        reads_dst=True,
+    )
+    _row(
+        f"s_lshl_{_bits}",
+        _kind,
+        f"{_kind} u32",
+        lambda a, b: a << (b & (a.itemsize * 8 - 1)).astype(a.dtype),
+        "nonzero",
+    )
+    _row(
+        f"s_lshr_{_bits}",
+        _kind,
+        f"{_kind} u32",
+        lambda a, b: a >> (b & (a.itemsize * 8 - 1)).astype(a.dtype),
+        "nonzero",
+    )
+    _row(
+        f"s_ashr_i{_n}", f"i{_n}", f"i{_n} u32", lambda a, b: a >> (b & (a.itemsize * 8 - 1)).astype(a.dtype), "nonzero"
+    )
+    _row(
+        f"s_bfm_{_bits}",
+        _kind,
+        "u32 u32",
+        lambda a, b, n=_n, t=(np.uint32 if _n == 32 else _U64): (
+            ((t(1) << (a & (n - 1)).astype(t)) - t(1)) << (b & (n - 1)).astype(t)
+        ),
+    )
     _row(f"s_bfe_u{_n}", f"u{_n}", f"u{_n} u32", lambda a, b, n=_n: _field(a, b, n), "nonzero")
     _row(f"s_bfe_i{_n}", f"i{_n}", f"i{_n} u32", lambda a, b, n=_n: _field(a, b, n), "nonzero")
     for _name, _function in {
-        "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "andn2": lambda a, b: a & ~b,
-        "orn2": lambda a, b: a | ~b, "nand": lambda a, b: ~(a & b), "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b),
+        "and": lambda a, b: a & b,
+        "or": lambda a, b: a | b,
+        "xor": lambda a, b: a ^ b,
+        "andn2": lambda a, b: a & ~b,
+        "orn2": lambda a, b: a | ~b,
+        "nand": lambda a, b: ~(a & b),
+        "nor": lambda a, b: ~(a | b),
+        "xnor": lambda a, b: ~(a ^ b),
     }.items():
         _row(f"s_{_name}_{_bits}", _kind, f"{_kind} {_kind}", _function, "nonzero")
     for _bit in (0, 1):
-        _row(f"s_bitcmp{_bit}_{_bits}", "", f"{_kind} u32",
-             lambda a, b, v=_bit: (a >> (b & (a.itemsize * 8 - 1)).astype(a.dtype) & a.dtype.type(1)) == v, "given")
+        _row(
+            f"s_bitcmp{_bit}_{_bits}",
+            "",
+            f"{_kind} u32",
+            lambda a, b, v=_bit: (a >> (b & (a.itemsize * 8 - 1)).astype(a.dtype) & a.dtype.type(1)) == v,
+            "given",
+        )
 
 _row("s_flbit_i32", "i32", "i32", lambda a: _leading_sign(a, 32))
 _row("s_flbit_i32_i64", "i32", "i64", lambda a: _leading_sign(a, 64))
@@ -215,8 +259,12 @@ _row("s_mulk_i32", "i32", "k16", lambda a, b: a * b, reads_dst=True)
 
 # ---- compares
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b,
+    "lg": lambda a, b: a != b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
 }
 for _name, _function in _COMPARE.items():
     for _kind in ("i32", "u32"):
@@ -225,11 +273,18 @@ for _name, _function in _COMPARE.items():
 _row("s_cmp_eq_u64", "", "u64 u64", _COMPARE["eq"], "given")
 _row("s_cmp_lg_u64", "", "u64 u64", _COMPARE["lg"], "given")
 
-# ---- EXEC updates: the destination takes the old EXEC, EXEC the function of (source, EXEC); the binder knows the suffix
+# ---- EXEC updates: the destination takes the old EXEC, EXEC the function of (source, EXEC)
 SAVE_EXEC: dict[str, Callable[[Array, Array], Array]] = {
-    "and": lambda a, e: a & e, "or": lambda a, e: a | e, "xor": lambda a, e: a ^ e, "andn2": lambda a, e: a & ~e,
-    "orn2": lambda a, e: a | ~e, "nand": lambda a, e: ~(a & e), "nor": lambda a, e: ~(a | e), "xnor": lambda a, e: ~(a ^ e),
-    "andn1": lambda a, e: ~a & e, "orn1": lambda a, e: ~a | e,
+    "and": lambda a, e: a & e,
+    "or": lambda a, e: a | e,
+    "xor": lambda a, e: a ^ e,
+    "andn2": lambda a, e: a & ~e,
+    "orn2": lambda a, e: a | ~e,
+    "nand": lambda a, e: ~(a & e),
+    "nor": lambda a, e: ~(a | e),
+    "xnor": lambda a, e: ~(a ^ e),
+    "andn1": lambda a, e: ~a & e,
+    "orn1": lambda a, e: ~a | e,
 }
 WRITE_EXEC: dict[str, Callable[[Array, Array], Array]] = {"andn1": lambda a, e: ~a & e, "andn2": lambda a, e: a & ~e}
 """s_andn?_wrexec_b64: destination and EXEC both take the result."""

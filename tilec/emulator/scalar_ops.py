@@ -1,7 +1,9 @@
-"""Binds scalar instructions: SGPR operands to the kinds of a row, EXEC updates, hardware registers, control flow and waits.
+"""Binds scalar instructions: SGPR operands to the kinds of a row, EXEC updates, hardware registers, control flow and
+waits.
 
-What ends a block (branches, barriers, the end) returns its outcome to the scheduler in grid.py through the batch's pc and `stop`.
-Hardware registers: MODE is real (rounding, denormals, overflow), HW_ID and XCC_ID tell where the dispatcher put the wave.
+What ends a block (branches, barriers, the end) returns its outcome to the scheduler in grid.py through the batch's pc
+and `stop`. Hardware registers: MODE is real (rounding, denormals, overflow), HW_ID and XCC_ID tell where the
+dispatcher put the wave.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.operands import EXEC, SCC, SGPR, VCC, Constant, Operand, Register, Special
 from tilec.emulator.scalar import SAVE_EXEC, SCALAR, WRITE_EXEC, ScalarRow
-from tilec.emulator.vector_ops import special_value
+from tilec.emulator.vector_sources import special_value
 
 if TYPE_CHECKING:
     from tilec.emulator.decode import Binder
@@ -25,11 +27,43 @@ Array = np.ndarray[Any, Any]
 _TYPES: dict[str, Any] = {"u32": np.uint32, "i32": np.int32, "u64": np.uint64, "i64": np.int64}
 _SCC = SCC - SGPR
 _EXEC = EXEC - SGPR
-HARDWARE_REGISTERS = {"HW_REG_MODE": 1, "HW_REG_STATUS": 2, "HW_REG_TRAPSTS": 3, "HW_REG_HW_ID": 4, "HW_REG_GPR_ALLOC": 5,
-                      "HW_REG_LDS_ALLOC": 6, "HW_REG_IB_STS": 7, "HW_REG_SH_MEM_BASES": 15, "HW_REG_XCC_ID": 20}
-IDLE = ("s_nop", "s_setprio", "s_sleep", "s_sethalt", "s_setkill", "s_icache_inv", "s_incperflevel", "s_decperflevel", "s_ttracedata",
-        "s_sendmsg", "s_set_gpr_idx_off", "s_wakeup", "s_setvskip", "s_trap", "s_inst_prefetch")
-BRANCHES = ("s_branch", "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz", "s_cbranch_execz", "s_cbranch_execnz")
+HARDWARE_REGISTERS = {
+    "HW_REG_MODE": 1,
+    "HW_REG_STATUS": 2,
+    "HW_REG_TRAPSTS": 3,
+    "HW_REG_HW_ID": 4,
+    "HW_REG_GPR_ALLOC": 5,
+    "HW_REG_LDS_ALLOC": 6,
+    "HW_REG_IB_STS": 7,
+    "HW_REG_SH_MEM_BASES": 15,
+    "HW_REG_XCC_ID": 20,
+}
+IDLE = (
+    "s_nop",
+    "s_setprio",
+    "s_sleep",
+    "s_sethalt",
+    "s_setkill",
+    "s_icache_inv",
+    "s_incperflevel",
+    "s_decperflevel",
+    "s_ttracedata",
+    "s_sendmsg",
+    "s_set_gpr_idx_off",
+    "s_wakeup",
+    "s_setvskip",
+    "s_trap",
+    "s_inst_prefetch",
+)
+BRANCHES = (
+    "s_branch",
+    "s_cbranch_scc0",
+    "s_cbranch_scc1",
+    "s_cbranch_vccz",
+    "s_cbranch_vccnz",
+    "s_cbranch_execz",
+    "s_cbranch_execnz",
+)
 JUMPS = ("s_setpc_b64", "s_swappc_b64", "s_call_b64")
 
 
@@ -49,8 +83,12 @@ def bind_scalar(binder: Binder, instruction: Instruction) -> bool:
     elif name in JUMPS:
         _jump(instruction)
     elif name == "s_getpc_b64":
-        _set(instruction, instruction.parsed.operands[0].register,
-             lambda batch: np.full(len(batch.waves), instruction.address + instruction.size, np.uint64), ())
+        _set(
+            instruction,
+            instruction.parsed.operands[0].register,
+            lambda batch: np.full(len(batch.waves), instruction.address + instruction.size, np.uint64),
+            (),
+        )
     elif name in ("s_endpgm", "s_endpgm_saved"):
         instruction.ends_block = True
         instruction.execute = _end
@@ -83,6 +121,7 @@ def _barrier_of(instruction: Instruction) -> Callable[[Batch], None]:
 
     def execute(batch: Batch) -> None:
         batch.stop, batch.barrier, batch.pc = "barrier", instruction, after
+
     return execute
 
 
@@ -103,13 +142,17 @@ def fetch(operand: Operand, kind: str) -> Callable[[Batch], Array]:
         special = special_value(value.name, 2 if wide else 1)
         if not wide:
             return lambda batch: special(batch)[:, 0].view(dtype)
-        return lambda batch: (special(batch)[0, :, 0].astype(np.uint64) | special(batch)[1, :, 0].astype(np.uint64) << np.uint64(32)).view(dtype)
+        return lambda batch: (
+            special(batch)[0, :, 0].astype(np.uint64) | special(batch)[1, :, 0].astype(np.uint64) << np.uint64(32)
+        ).view(dtype)
     index = value.first - SGPR
     if not wide:
         if dtype is np.uint32:
             return lambda batch: batch.s[index]
         return lambda batch: batch.s[index].view(dtype)
-    return lambda batch: (batch.s[index].astype(np.uint64) | batch.s[index + 1].astype(np.uint64) << np.uint64(32)).view(dtype)
+    return lambda batch: (
+        batch.s[index].astype(np.uint64) | batch.s[index + 1].astype(np.uint64) << np.uint64(32)
+    ).view(dtype)
 
 
 def _store(register: Register, wide: bool) -> Callable[[Batch, Array], None]:
@@ -125,10 +168,13 @@ def _store(register: Register, wide: bool) -> Callable[[Batch, Array], None]:
             batch.s[index] = value.view(np.uint32)
         if touches_exec:
             batch.exec_changed()
+
     return store
 
 
-def _set(instruction: Instruction, register: Register, compute: Callable[[Batch], Array], reads: tuple[int, ...]) -> None:
+def _set(
+    instruction: Instruction, register: Register, compute: Callable[[Batch], Array], reads: tuple[int, ...]
+) -> None:
     """An instruction that writes one 64-bit scalar."""
     store = _store(register, True)
     instruction.execute = lambda batch: store(batch, compute(batch))
@@ -179,11 +225,14 @@ def _arithmetic(instruction: Instruction, row: ScalarRow) -> None:
         if destination is not None:
             bits = np.broadcast_to(result.view(np.uint64 if row.dst.endswith("64") else np.uint32), (len(batch.waves),))
             bits = ~bits if flip is not None else bits
-            out = [(i, (bits >> bits.dtype.type(32 * n)).astype(np.uint32) if n else bits.astype(np.uint32))
-                   for n, i in enumerate(destination.ids)]
+            out = [
+                (i, (bits >> bits.dtype.type(32 * n)).astype(np.uint32) if n else bits.astype(np.uint32))
+                for n, i in enumerate(destination.ids)
+            ]
         if flag is not None:
             out.append((SCC, np.broadcast_to(flag, (len(batch.waves),)).astype(np.uint32)))
         return out
+
     instruction.compute = results
 
 
@@ -207,11 +256,15 @@ def _exec_update(instruction: Instruction, operation: str, form: str) -> None:
 
 
 def hardware_field(operand: Operand) -> tuple[int, int, int]:
-    """(register id, first bit, bits) of hwreg(NAME, offset, size), or of the 16-bit code (size-1) << 11 | offset << 6 | id."""
+    """(register id, first bit, bits) of hwreg(NAME, offset, size), or of the 16-bit code (size-1) << 11 | offset << 6
+    | id.
+    """
     if isinstance(operand.value, Constant):
         code = int(operand.value.value)
         return code & 63, code >> 6 & 31, (code >> 11 & 31) + 1
-    match = re.fullmatch(r"hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)", operand.value.name if isinstance(operand.value, Special) else "")
+    match = re.fullmatch(
+        r"hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)", operand.value.name if isinstance(operand.value, Special) else ""
+    )
     if not match:
         raise ValueError(f"hardware register not understood: {operand.value}")
     number = HARDWARE_REGISTERS[match[1]] if match[1] in HARDWARE_REGISTERS else int(match[1], 0)
@@ -225,7 +278,9 @@ def _hardware_register(instruction: Instruction) -> None:
     keep = (1 << bits) - 1
     if getting:
         store = _store(operands[0].register, False)
-        instruction.execute = lambda batch: store(batch, batch.machine.hardware_register(batch, number) >> np.uint32(offset) & np.uint32(keep))
+        instruction.execute = lambda batch: store(
+            batch, batch.machine.hardware_register(batch, number) >> np.uint32(offset) & np.uint32(keep)
+        )
         instruction.writes, instruction.unit = frozenset(operands[0].ids), "salu"
         instruction.results = (operands[0].ids,)
         return
@@ -237,6 +292,7 @@ def _hardware_register(instruction: Instruction) -> None:
             raise ValueError("waves of one batch set the MODE register to different values")
         if number == HARDWARE_REGISTERS["HW_REG_MODE"]:
             batch.set_mode(batch.mode_bits & ~(keep << offset) | (int(values[0]) & keep) << offset)
+
     instruction.execute, instruction.unit = execute, "salu"
     instruction.reads = frozenset(operands[1].ids)
 
@@ -251,6 +307,7 @@ def _wait(instruction: Instruction) -> None:
             batch.machine.retire(batch, "vm", vm)
         if lgkm < 15:
             batch.machine.retire(batch, "lgkm", lgkm)
+
     instruction.execute = execute
 
 
@@ -277,8 +334,10 @@ def _branch(instruction: Instruction) -> None:
     instruction.ends_block = True
     instruction.target = target = branch_target(instruction)
     if instruction.name == "s_branch":
+
         def jump(batch: Batch) -> None:
             batch.pc = target
+
         instruction.execute = jump
         return
     reads, condition = _CONDITIONS[instruction.name]
@@ -294,6 +353,7 @@ def _branch(instruction: Instruction) -> None:
             batch.pc = following
         else:
             batch.stop, batch.taken, batch.pc = "divide", (taken, target), following
+
     instruction.execute = execute
 
 
@@ -315,6 +375,5 @@ def _jump(instruction: Instruction) -> None:
         batch.pc = int(places[0])
         if len(places) > 1:
             batch.stop, batch.targets = "scatter", targets
+
     instruction.execute = execute
-
-

@@ -1,9 +1,10 @@
 """Definedness: which bits of which lanes hold values that the program never wrote, and where such a bit does harm.
 
-A batch keeps a mask of undefined bits per register, only for registers that have any; most steps cost one set test. Bits travel
-through moves and logic exactly: such an instruction is run again with the undefined bits set otherwise, and what changes is
-undefined. Arithmetic spoils the whole result of a lane. A fault is reported where an undefined bit decides an address, a branch,
-EXEC, or what is stored to global memory; LDS and scratch remember undefined bits instead.
+A batch keeps a mask of undefined bits per register, only for registers that have any; most steps cost one set test.
+Bits travel through moves and logic exactly: such an instruction is run again with the undefined bits set otherwise,
+and what changes is undefined. Arithmetic spoils the whole result of a lane. A fault is reported where an undefined
+bit decides an address, a branch, EXEC, or what is stored to global memory; LDS and scratch remember undefined bits
+instead.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ ALL = np.uint32(0xFFFFFFFF)
 _EXACT = re.compile(
     r"v_(mov|accvgpr_(read|write|mov)|and|or|xor|xnor|not|bfi|and_or|or3|lshl_or|lshlrev|lshrrev|ashrrev|alignbit|alignbyte|perm|bfe|bfrev"
     r"|bitop3|cndmask|pk_mov|swap)_[bui]\d+|v_pack_b32_f16|v_pk_(lshlrev|lshrrev|ashrrev)_[bi]16"
-    r"|s_(mov|and|or|xor|not|andn2|orn2|nand|nor|xnor|lshl|lshr|cselect|brev)_b(32|64)|s_ashr_i(32|64)|s_bfe_[ui](32|64)|s_pack_\w+|s_movk_i32")
+    r"|s_(mov|and|or|xor|not|andn2|orn2|nand|nor|xnor|lshl|lshr|cselect|brev)_b(32|64)|s_ashr_i(32|64)|s_bfe_[ui](32|64)|s_pack_\w+|s_movk_i32"
+)
 """Instructions whose result bits each depend on few source bits: run again rather than spoiled whole."""
 
 
 _CARRY = re.compile(
     r"v_(add|sub|subrev)_(u32|i32|u16)|v_(add|sub|subrev)_co_u32|v_add3_u32|v_lshl_add_u(32|64)|v_add_lshl_u32|v_xad_u32|v_mul_lo_u(32|16)"
-    r"|v_mad_[ui]64_[ui]32|v_mul_[ui]32_[ui]24|v_mad_[ui]32_[ui]24|s_(add|sub)_[ui]32|s_mul_i32|s_(add|mul)k_i32|s_lshl\d_add_u32")
+    r"|v_mad_[ui]64_[ui]32|v_mul_[ui]32_[ui]24|v_mad_[ui]32_[ui]24|s_(add|sub)_[ui]32|s_mul_i32|s_(add|mul)k_i32|s_lshl\d_add_u32"
+)
 """Integer arithmetic in which a bit of the result depends only on source bits at or below it."""
 
 
@@ -49,13 +52,21 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
         return _spoil_all(batch, instruction)
     sources = [r for r in instruction.reads if r in batch.undefined]
     if names_exact(instruction.name):
-        patterns = [[0] * len(sources), [1] * len(sources), [i % 2 for i in range(len(sources))], [1 - i % 2 for i in range(len(sources))]]
+        patterns = [
+            [0] * len(sources),
+            [1] * len(sources),
+            [i % 2 for i in range(len(sources))],
+            [1 - i % 2 for i in range(len(sources))],
+        ]
         return _difference(batch, [_filled(batch, instruction, sources, pattern, None) for pattern in patterns])
     if _CARRY.fullmatch(instruction.name) and instruction.parsed.suffix not in ("dpp", "sdwa"):
         return _carried(batch, instruction)
     if instruction.unit == "salu":
         flip: Array | None = np.ones(len(batch.waves), bool)
-        outcomes = [_filled(batch, instruction, sources, [0] * len(sources), None), _filled(batch, instruction, sources, [0] * len(sources), flip)]
+        outcomes = [
+            _filled(batch, instruction, sources, [0] * len(sources), None),
+            _filled(batch, instruction, sources, [0] * len(sources), flip),
+        ]
         bits = _difference(batch, outcomes)
         for register in instruction.writes:
             if register not in bits and register == SGPR + 128:
@@ -63,8 +74,11 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
         return bits
     flip = _spoiled_lanes(batch, instruction, sources)
     zero, one = [0] * len(sources), [1] * len(sources)
-    outcomes = [_filled(batch, instruction, sources, zero, None), _filled(batch, instruction, sources, zero, flip),
-                _filled(batch, instruction, sources, one, None)]
+    outcomes = [
+        _filled(batch, instruction, sources, zero, None),
+        _filled(batch, instruction, sources, zero, flip),
+        _filled(batch, instruction, sources, one, None),
+    ]
     return _difference(batch, outcomes)
 
 
@@ -79,7 +93,7 @@ def _carried(batch: Batch, instruction: Instruction) -> dict[int, Array]:
             if bits is not None and register in instruction.reads:
                 wide = bits.astype(np.uint64) << np.uint64(32 * i)
                 low |= wide[:, None] if vector and register >= SGPR else wide
-    spoiled = low | (np.uint64(0) - low)                    # ones from the lowest one upwards
+    spoiled = low | (np.uint64(0) - low)  # ones from the lowest one upwards
     found: dict[int, Array] = {}
     for span in instruction.results:
         if vector and span[0] >= SGPR:
@@ -106,7 +120,9 @@ def _set_bits(batch: Batch, sources: list[int], pattern: Iterable[int]) -> list[
     return saved
 
 
-def _filled(batch: Batch, instruction: Instruction, sources: list[int], pattern: list[int], flip: Array | None) -> Outcome:
+def _filled(
+    batch: Batch, instruction: Instruction, sources: list[int], pattern: list[int], flip: Array | None
+) -> Outcome:
     assert instruction.compute is not None
     saved = _set_bits(batch, sources, pattern)
     outcome = [(register, np.array(value)) for register, value in instruction.compute(batch, flip)]
@@ -124,7 +140,11 @@ def _spoiled_lanes(batch: Batch, instruction: Instruction, sources: list[int]) -
         views.append([np.array(fetch(batch)) for fetch in instruction.fetches])
         for view, old in saved:
             view[...] = old
-    packed = bool(instruction.fetches) and all(view.ndim == 3 for view in views[0]) and len({len(view) for view in views[0]}) == 1
+    packed = (
+        bool(instruction.fetches)
+        and all(view.ndim == 3 for view in views[0])
+        and len({len(view) for view in views[0]}) == 1
+    )
     lanes = np.zeros((len(views[0][0]), *shape) if packed else shape, bool)
     for a, b in zip(*views, strict=True):
         changed = _bits(a) != _bits(b)
@@ -174,7 +194,9 @@ def apply(batch: Batch, instruction: Instruction, bits: dict[int, Array]) -> Non
 
 
 def undefined_among(batch: Batch, registers: Iterable[int], only: int = 0xFFFFFFFF) -> tuple[int, int, int, int] | None:
-    """(register, wave row, lane or -1, byte of the register) of an undefined bit in an active lane; None when there is none."""
+    """(register, wave row, lane or -1, byte of the register) of an undefined bit in an active lane; None when there
+    is none.
+    """
     for register in registers:
         bits = batch.undefined.get(register)
         if bits is None:
@@ -185,7 +207,12 @@ def undefined_among(batch: Batch, registers: Iterable[int], only: int = 0xFFFFFF
         if seen.any():
             place = np.argwhere(seen)[0]
             value = int(seen[tuple(place)])
-            return register, int(place[0]), int(place[1]) if len(place) > 1 else -1, ((value & -value).bit_length() - 1) // 8
+            return (
+                register,
+                int(place[0]),
+                int(place[1]) if len(place) > 1 else -1,
+                ((value & -value).bit_length() - 1) // 8,
+            )
     return None
 
 
@@ -197,8 +224,13 @@ def stored_bits(row: MemoryRow) -> int:
 
 def register_name(register: int) -> str:
     if register >= SGPR:
-        names = {106: "vcc_lo", 107: "vcc_hi", 124: "m0", EXEC - SGPR: "exec_lo", EXEC + 1 - SGPR: "exec_hi", 128: "scc"}
+        names = {
+            106: "vcc_lo",
+            107: "vcc_hi",
+            124: "m0",
+            EXEC - SGPR: "exec_lo",
+            EXEC + 1 - SGPR: "exec_hi",
+            128: "scc",
+        }
         return names.get(register - SGPR, f"s{register - SGPR}")
     return f"v{register}" if register < 256 else f"a{register - 256}"
-
-

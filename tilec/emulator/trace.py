@@ -1,8 +1,9 @@
 """The event sink: what each batch instruction did, for traces, summaries and timing models.
 
-The core calls a Sink before and after every instruction of a batch. An EventSink gets that as one Event per batch instruction:
-waves, address, active lanes, LDS extra cycles, bytes and cache lines of memory accesses, barriers and waits. Trace prints what chosen
-waves did, with the registers that changed; Summary adds up per instruction. Sinks only look.
+The core calls a Sink before and after every instruction of a batch. An EventSink gets that as one Event per batch
+instruction: waves, address, active lanes, LDS extra cycles, bytes and cache lines of memory accesses, barriers and
+waits. Trace prints what chosen waves did, with the registers that changed; Summary adds up per instruction. Sinks
+only look.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Event:
-    """One instruction of one batch. Per-wave arrays are int64 [wave]; `workgroups` are linear ids, `waves` count within them.
+    """One instruction of one batch. Per-wave arrays are int64 [wave]; `workgroups` are linear ids, `waves` count
+    within them.
 
-    `wait`: the counts of an s_waitcnt (vmcnt, lgkmcnt; -1: not waited for). `cache_lines` and `bytes`: of global accesses.
+    `wait`: the counts of an s_waitcnt (vmcnt, lgkmcnt; -1: not waited for). `cache_lines` and `bytes`: of global
+    accesses.
     """
 
     instruction: Instruction
@@ -76,10 +79,21 @@ class EventSink:
         wait = None
         if instruction.name == "s_waitcnt":
             counts = instruction.parsed.modifiers
-            wait = int(counts.get("vmcnt", -1)), int(counts.get("lgkmcnt", -1))     # type: ignore[arg-type]
+            wait = int(counts.get("vmcnt", -1)), int(counts.get("lgkmcnt", -1))  # type: ignore[arg-type]
         machine = batch.machine
-        self.event(Event(instruction, machine.groups[machine.slot[batch.waves]], machine.wave_in_group[batch.waves], self._active, extra, lines,
-                         moved, instruction.name == "s_barrier", wait))
+        self.event(
+            Event(
+                instruction,
+                machine.groups[machine.slot[batch.waves]],
+                machine.wave_in_group[batch.waves],
+                self._active,
+                extra,
+                lines,
+                moved,
+                instruction.name == "s_barrier",
+                wait,
+            )
+        )
 
     def event(self, event: Event) -> None:
         """Called once per batch instruction, in the order of execution."""
@@ -87,8 +101,11 @@ class EventSink:
 
 def _lanes(part: Part) -> Array:
     index = part.index if part.index.ndim == 2 else part.index[:, None]
-    return np.ones(index.shape, bool) if part.lanes is None else np.broadcast_to(part.lanes if part.lanes.ndim == 2 else part.lanes[:, None],
-                                                                                   index.shape)
+    return (
+        np.ones(index.shape, bool)
+        if part.lanes is None
+        else np.broadcast_to(part.lanes if part.lanes.ndim == 2 else part.lanes[:, None], index.shape)
+    )
 
 
 def _cache_lines(part: Part) -> Array:
@@ -138,12 +155,15 @@ class Summary(EventSink):
 
     def table(self) -> str:
         """Rows in address order; memory columns are blank where nothing was moved."""
-        lines = [f"{'address':>10} {'waves':>9} {'lanes':>6} {'lds extra':>10} {'bytes':>12} {'coalesced':>9}  instruction"]
+        lines = [
+            f"{'address':>10} {'waves':>9} {'lanes':>6} {'lds extra':>10} {'bytes':>12} {'coalesced':>9}  instruction"
+        ]
         for address, row in sorted(self.rows.items()):
             lanes = row.active_lanes / max(row.executions, 1)
             extra = str(row.lds_extra_cycles) if row.lds_extra_cycles or row.instruction.name.startswith("ds_") else ""
             moved, share = (str(row.bytes), f"{row.coalescing:.0%}") if row.bytes else ("", "")
-            lines.append(f"{address:#10x} {row.executions:9} {lanes:6.1f} {extra:>10} {moved:>12} {share:>9}  {row.instruction.text}")
+            counts = f"{address:#10x} {row.executions:9} {lanes:6.1f} {extra:>10} {moved:>12} {share:>9}"
+            lines.append(f"{counts}  {row.instruction.text}")
         return "\n".join(lines)
 
 
@@ -153,15 +173,20 @@ class Trace:
     `waves`: pairs (workgroup, wave in it), or None for all; `start`, `end`: the addresses of interest.
     """
 
-    def __init__(self, out: TextIO, waves: Collection[tuple[int, int]] | None = None, start: int = 0, end: int = 1 << 62):
+    def __init__(
+        self, out: TextIO, waves: Collection[tuple[int, int]] | None = None, start: int = 0, end: int = 1 << 62
+    ):
         self.out, self.waves, self.start, self.end = out, None if waves is None else frozenset(waves), start, end
         self._old: dict[int, dict[int, Array]] = {}
 
     def _rows(self, batch: Batch) -> list[tuple[int, int, int]]:
         machine = batch.machine
         groups, waves = machine.groups[machine.slot[batch.waves]], machine.wave_in_group[batch.waves]
-        return [(row, int(group), int(wave)) for row, (group, wave) in enumerate(zip(groups, waves, strict=True))
-                if self.waves is None or (int(group), int(wave)) in self.waves]
+        return [
+            (row, int(group), int(wave))
+            for row, (group, wave) in enumerate(zip(groups, waves, strict=True))
+            if self.waves is None or (int(group), int(wave)) in self.waves
+        ]
 
     def _value(self, batch: Batch, register: int, row: int) -> Array:
         value = batch.s[register - SGPR, row] if register >= SGPR else batch.v[batch.machine.rows[register], row]
@@ -169,7 +194,10 @@ class Trace:
 
     def before(self, batch: Batch, instruction: Instruction) -> None:
         if self.start <= instruction.address < self.end:
-            self._old = {row: {r: self._value(batch, r, row) for r in sorted(instruction.writes)} for row, _, _ in self._rows(batch)}
+            self._old = {
+                row: {r: self._value(batch, r, row) for r in sorted(instruction.writes)}
+                for row, _, _ in self._rows(batch)
+            }
 
     def after(self, batch: Batch, instruction: Instruction) -> None:
         if not self.start <= instruction.address < self.end:
@@ -182,7 +210,8 @@ class Trace:
                     changes.append(f"{register_name(register)}={_show(new)}")
             if batch.in_flight and not instruction.writes.isdisjoint(batch.in_flight):
                 changes.append("(in flight)")
-            self.out.write(f"{group}.{wave} {instruction.address:#x}: {instruction.text}{'  ; ' if changes else ''}{' '.join(changes)}\n")
+            effect = f"  ; {' '.join(changes)}" if changes else ""
+            self.out.write(f"{group}.{wave} {instruction.address:#x}: {instruction.text}{effect}\n")
 
 
 def _show(value: Array) -> str:

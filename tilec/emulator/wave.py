@@ -1,9 +1,9 @@
 """A batch: waves at one program counter, executed together as numpy arrays.
 
-A batch owns its state, so that a register is one contiguous [wave, lane] block and the common case needs no index. When waves
-part, the batch splits into smaller ones (a copy); when batches meet in like state, they join. Vector registers are uint32
-[register, wave, lane]; scalar registers uint32 [register, wave]; EXEC is kept there and, expanded, as `mask`.
-Memory operations stay in the batch's queues from issue until a wait retires them.
+A batch owns its state, so that a register is one contiguous [wave, lane] block and the common case needs no index.
+When waves part, the batch splits into smaller ones (a copy); when batches meet in like state, they join. Vector
+registers are uint32 [register, wave, lane]; scalar registers uint32 [register, wave]; EXEC is kept there and,
+expanded, as `mask`. Memory operations stay in the batch's queues from issue until a wait retires them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Batch:
         self.machine, self.waves, self.v, self.s, self.pc = machine, waves, v, s, pc
         self.mode, self.mode_bits = mode, mode_bits
         self.queues: dict[str, list[Access]] = {"vm": [], "lgkm": []}
-        self.in_flight: dict[int, Access] = {}          # register id -> the access that will write it
-        self.undefined: dict[int, Array] = {}           # register id -> mask of undefined bits; absent: defined
+        self.in_flight: dict[int, Access] = {}  # register id -> the access that will write it
+        self.undefined: dict[int, Array] = {}  # register id -> mask of undefined bits; absent: defined
         self.histories: frozenset[tuple[int, ...]] = frozenset({()})
         self.age = 0
-        self.stop = ""                                  # why the last block ended: '', end, barrier, divide, scatter
-        self.barrier: Instruction | None = None         # the barrier that the waves wait at
-        self.taken: tuple[Array, int] | None = None     # divide: (which waves branch, where to)
-        self.targets: Array | None = None               # scatter: where each wave jumps
+        self.stop = ""  # why the last block ended: '', end, barrier, divide, scatter
+        self.barrier: Instruction | None = None  # the barrier that the waves wait at
+        self.taken: tuple[Array, int] | None = None  # divide: (which waves branch, where to)
+        self.targets: Array | None = None  # scatter: where each wave jumps
         self.exec_changed()
 
     # ---- EXEC
@@ -68,9 +68,11 @@ class Batch:
     @property
     def active(self) -> Array:
         """EXEC as bool [wave, lane]."""
-        if self._active is None:
-            self._active = np.ones((len(self.waves), LANES), bool) if self.mask is None else self.mask != 0
-        return self._active
+        active = self._active
+        if active is None:
+            active = np.ones((len(self.waves), LANES), bool) if self.mask is None else np.asarray(self.mask != 0)
+            self._active = active
+        return active
 
     # ---- registers
     def write_vector(self, row: int, value: Array) -> None:
@@ -98,7 +100,9 @@ class Batch:
     # ---- splitting and joining
     def take(self, rows: Array) -> Batch:
         """A new batch of some of the waves (a copy), with the same history."""
-        batch = Batch(self.machine, self.waves[rows], self.v[:, rows], self.s[:, rows], self.pc, self.mode, self.mode_bits)
+        batch = Batch(
+            self.machine, self.waves[rows], self.v[:, rows], self.s[:, rows], self.pc, self.mode, self.mode_bits
+        )
         copies: dict[int, Access] = {}
         for name, queue in self.queues.items():
             batch.queues[name] = [copies.setdefault(id(access), access.take(rows)) for access in queue]
@@ -117,8 +121,15 @@ class Batch:
 def join(batches: Sequence[Batch]) -> Batch:
     """One batch of all waves. The batches have equal signatures."""
     first = batches[0]
-    whole = Batch(first.machine, np.concatenate([b.waves for b in batches]), np.concatenate([b.v for b in batches], axis=1),
-                  np.concatenate([b.s for b in batches], axis=1), first.pc, first.mode, first.mode_bits)
+    whole = Batch(
+        first.machine,
+        np.concatenate([b.waves for b in batches]),
+        np.concatenate([b.v for b in batches], axis=1),
+        np.concatenate([b.s for b in batches], axis=1),
+        first.pc,
+        first.mode,
+        first.mode_bits,
+    )
     joined: dict[int, Access] = {}
     for name in first.queues:
         for parts in zip(*(b.queues[name] for b in batches), strict=True):
@@ -130,7 +141,8 @@ def join(batches: Sequence[Batch]) -> Batch:
     for register in {r for b in batches for r in b.undefined}:
         shape = first.s.shape[2:] if register >= SGPR else (LANES,)
         whole.undefined[register] = np.concatenate(
-            [b.undefined.get(register, np.zeros((len(b.waves), *shape), np.uint32)) for b in batches])
+            [b.undefined.get(register, np.zeros((len(b.waves), *shape), np.uint32)) for b in batches]
+        )
     whole.histories = frozenset().union(*(b.histories for b in batches))
     whole.age = max(b.age for b in batches)
     return whole
