@@ -17,7 +17,7 @@ import numpy as np
 
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.memory_rows import MemoryRow
-from tilec.emulator.operands import EXEC, SGPR
+from tilec.emulator.operands import EXEC, SCC, SGPR
 
 if TYPE_CHECKING:
     from tilec.emulator.wave import Batch
@@ -68,9 +68,8 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
             _filled(batch, instruction, sources, [0] * len(sources), flip),
         ]
         bits = _difference(batch, outcomes)
-        for register in instruction.writes:
-            if register not in bits and register == SGPR + 128:
-                bits[register] = np.ones(len(batch.waves), np.uint32)
+        if SCC in instruction.writes:
+            bits[SCC] = np.ones(len(batch.waves), np.uint32)
         return bits
     flip = _spoiled_lanes(batch, instruction, sources)
     zero, one = [0] * len(sources), [1] * len(sources)
@@ -101,8 +100,8 @@ def _carried(batch: Batch, instruction: Instruction) -> dict[int, Array]:
             found |= {register: words[:, i] for i, register in enumerate(span)}
         else:
             found |= {register: (spoiled >> np.uint64(32 * i)).astype(np.uint32) for i, register in enumerate(span)}
-    if SGPR + 128 in instruction.writes:
-        found[SGPR + 128] = (low != 0).astype(np.uint32)
+    if SCC in instruction.writes:
+        found[SCC] = (low != 0).astype(np.uint32)
     return found
 
 
