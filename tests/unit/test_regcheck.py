@@ -235,6 +235,60 @@ def test_lanes_that_are_off():
         check(program(NARROWED), finished(in_y, 4, 0, 10))
 
 
+def test_exec_is_known_again_behind_nested_branches():
+    """All lanes are on at the end: what was computed for some of them in another register is not enough."""
+    virtual = """
+        entry:
+          copy base:s4 <- 0
+          v_mov_b32 x:v <- 7
+          v_cmp_lt_i32 m:s2 <- v0, 3
+          v_cmp_lt_i32 n:s2 <- v0, 2
+          s_and_saveexec_b64 outer:s2 <- m
+          s_cbranch_execz ->skip
+        some:
+          s_and_saveexec_b64 inner:s2 <- n
+          s_cbranch_execz ->skip_fewer
+        fewer:
+          v_add_u32 x <- v0, v0
+        skip_fewer:
+          s_mov_exec inner
+          v_add_u32 x <- x, v0
+        skip:
+          s_mov_exec outer
+          buffer_store_dword x, v0, base, 0
+          s_endpgm"""
+    right = """
+        entry:
+          s_mov_b64 s[4:5] <- 0
+          s_mov_b64 s[6:7] <- 0
+          v_mov_b32 v1 <- 7
+          v_cmp_lt_i32 s[8:9] <- v0, 3
+          v_cmp_lt_i32 s[10:11] <- v0, 2
+          s_and_saveexec_b64 s[8:9] <- s[8:9]
+          s_cbranch_execz ->skip
+        some:
+          s_and_saveexec_b64 s[10:11] <- s[10:11]
+          s_cbranch_execz ->skip_fewer
+        fewer:
+          v_add_u32 v1 <- v0, v0
+        skip_fewer:
+          s_mov_exec s[10:11]
+          v_add_u32 v1 <- v1, v0
+        skip:
+          s_mov_exec s[8:9]
+          buffer_store_dword v1, v0, s[4:7], 0
+          s_endpgm"""
+    check(program(virtual), finished(right, 2, 0, 12))
+    elsewhere = right.replace("v1 <- v1, v0", "v2 <- v1, v0").replace("store_dword v1", "store_dword v2")
+    for others in (7, 6):                                   # what v2 holds in the lanes that are off
+        text = elsewhere.replace("v_mov_b32 v1 <- 7", f"v_mov_b32 v1 <- 7\n v_mov_b32 v2 <- {others}")
+        if others == 7:
+            check(program(virtual), finished(text, 3, 0, 12))
+        else:
+            with pytest.raises(InternalError, match="does not hold x"):
+                check(program(virtual), finished(text, 3, 0, 12))
+
+
 @pytest.mark.parametrize("line, message", [
     ("v_mfma_f32_16x16x32_bf16 v[0:3] <- v[4:7], v[8:11], a[0:3]", r"has C in a\[0:3\] and D in v\[0:3\]"),
     ("v_mfma_f32_32x32x16_bf16 v[0:15] <- v[16:19], v[12:15], 0", "writes v.0:15. before it has read v.12:15."),
@@ -269,7 +323,7 @@ def mutants(allocated: Program, rng: random.Random) -> Iterator[tuple[str, Progr
         step = 4 if operand.file == "s" and operand.size > 2 else 2 if operand.size > 1 else 1
         return Physical(operand.file, max(0, operand.index + step * rng.choice((-2, -1, 1, 2, 3))), operand.size)
 
-    for b, k in rng.sample(places, min(len(places), 40)):
+    for b, k in rng.sample(places, min(len(places), 20)):
         code = list(allocated.blocks[b].instructions)
         old = code[k]
         registers = [(side, n) for side in ("dst", "src") for n, o in enumerate(getattr(old, side))
@@ -313,7 +367,7 @@ _STEPS = 150
 def test_mutants_that_compute_otherwise_are_refused():
     rng = random.Random(1)
     told_apart: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(10):
         virtual = random_program(seed, ("gfx950", "gfx942")[seed % 2], length=40, tiles=3 + seed % 4)
         try:
             allocated = allocate(virtual).program
@@ -325,4 +379,4 @@ def test_mutants_that_compute_otherwise_are_refused():
             if attempt(lambda mutant=mutant: trace(mutant, _STEPS)) != expected:
                 told_apart[kind] += 1
                 assert refusal(virtual, mutant), (seed, kind)
-    assert len(told_apart) == 6 and min(told_apart.values()) >= 5, told_apart
+    assert len(told_apart) == 6 and min(told_apart.values()) >= 2, told_apart

@@ -112,19 +112,19 @@ class _State:
         if len(self.levels) != len(other.levels):
             raise InternalError(f"EXEC is narrowed in different ways on the paths that meet at {label}")
         old_shape, shape = self.shape, []
-        for depth, (mine, its) in enumerate(zip(self.levels, other.levels)):
-            classes: dict[tuple[object, object], object] = {}
+        classes: dict[tuple[object, object], object] = {}
+        for mine, its in zip(self.levels, other.levels):
             for a, b in ((mine.virtual, its.virtual), (mine.physical, its.physical)):
                 for name in [name for name in a if name not in b]:
                     del a[name]
                 for name, value in a.items():
                     pair = (value, b[name])
                     if pair not in classes:
-                        constant = value == b[name] and isinstance(value, tuple) and value[0] == "constant"
-                        classes[pair] = value if constant else ("at", label, depth, len(classes))
+                        same_constant = value == b[name] and _is_constant(value)
+                        classes[pair] = value if same_constant else ("at", label, len(classes))
                     a[name] = classes[pair]
-            constants = sum(isinstance(c, tuple) and c[0] == "constant" for c in classes.values())
-            shape += [len(mine.virtual), len(mine.physical), len(classes), constants]
+            distinct = {*mine.virtual.values(), *mine.physical.values()}
+            shape += [len(mine.virtual), len(mine.physical), len(distinct), sum(map(_is_constant, distinct))]
         self.shape = tuple(shape)
         return self.shape != old_shape                      # equalities only get fewer, so that counts tell
 
@@ -151,6 +151,10 @@ class _State:
                     del outside[name]
                 elif inside[name] != value:
                     outside[name] = ("mixed", inside[name], value)
+
+
+def _is_constant(value: object) -> bool:
+    return isinstance(value, tuple) and value[0] == "constant"
 
 
 def _is_scalar(operand: Operand) -> bool:
