@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from tilec.backend_amdgcn.budget import Budget, over_budget
 from tilec.backend_amdgcn.coalesce import Group, Home, Wish, coalesce
@@ -165,7 +165,10 @@ def _first_fit(group: Group, occupied: list[int]) -> bool:
     busy, size = group.busy, group.size
     last = len(occupied) - size
     hints = [h for h in group.hints if 0 <= h <= last and (h - group.residue) % group.modulus == 0]
-    for base in (*hints, *range(group.residue, last + 1, group.modulus)):
+    lowest = busy[0]
+    for base in chain(hints, range(group.residue, last + 1, group.modulus)):
+        if occupied[base] & lowest:                         # most places are ruled out by this alone
+            continue
         for k, mask in enumerate(busy, base):
             if occupied[k] & mask:
                 break
