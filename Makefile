@@ -5,6 +5,8 @@ STAMP := .venv/.installed
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 /usr/bin/python3
 USABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 
+export PYTHONPATH := $(CURDIR)
+
 .PHONY: demo test slow bench types clean
 .DELETE_ON_ERROR:
 
