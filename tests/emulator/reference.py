@@ -1,4 +1,4 @@
-"""Scalar reference arithmetic on bit patterns, with exact rationals and integers: what the emulator's numpy is compared with.
+"""Scalar reference arithmetic on bit patterns, with exact rationals and integers, to compare the emulator with.
 
 Nothing here uses numpy or the emulator. A float is its bits as an int; `Binary` knows the format.
 """
@@ -104,7 +104,7 @@ class Binary:
             else:
                 up = (mode == UPWARD and not sign) or (mode == DOWNWARD and sign)
             count += bool(up)
-        # count has at most mantissa + 1 bits, or is one step above: adding it to the exponent's place carries correctly.
+        # count has at most mantissa + 1 bits or is one step above: adding it to the exponent carries correctly.
         magnitude = (power - lowest << self.mantissa) + count
         if magnitude >= self.infinity:
             down = mode == TOWARD_ZERO or (mode == UPWARD and sign) or (mode == DOWNWARD and not sign)
@@ -157,7 +157,7 @@ def multiply(form: Binary, a: int, b: int, mode: int = NEAREST) -> int:
 
 @dataclass(frozen=True)
 class Narrow:
-    """A storage format of at most 8 bits. `special`: what the topmost codes mean, as in the OCP and FNUZ definitions."""
+    """A storage format of at most 8 bits. `special`: what the topmost codes mean, as OCP and FNUZ define them."""
 
     mantissa: int
     exponent: int

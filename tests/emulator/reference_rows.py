@@ -1,8 +1,9 @@
-"""What each vector instruction computes for one lane, on Python integers: the pseudocode of the CDNA3 and CDNA4 ISA guides.
+"""What each vector instruction computes for one lane, on Python integers, as in the pseudocode of the ISA guides.
 
-Sources come as unsigned ints (u kinds, float bits), signed ints (i kinds), bools (mask) or tuples of those (packed kinds).
-A result is an int (wrapped to the destination's width by the caller), a bool, a tuple for packed kinds, or a list with one
-result per destination. Names without an entry are packed forms, whose entry is the scalar one applied per item.
+Sources come as unsigned ints (u kinds, float bits), signed ints (i kinds), bools (mask) or tuples of those (packed
+kinds). A result is an int (wrapped to the destination's width by the caller), a bool, a tuple for packed kinds, or a
+list with one result per destination. Names without an entry are packed forms, whose entry is the scalar one applied per
+item.
 """
 
 from __future__ import annotations
@@ -259,6 +260,10 @@ def extreme(form: Binary, largest: bool) -> Callable[..., int]:
     return function
 
 
+def of_three(two: Callable[..., int]) -> Callable[..., int]:
+    return lambda mode, a, b, c: two(mode, two(mode, a, b), c)
+
+
 def median(form: Binary) -> Callable[..., int]:
     low, high = extreme(form, False), extreme(form, True)
 
@@ -405,7 +410,7 @@ for _kind in ("f16", "f32", "f64"):
     _form = FORMATS[_kind]
     _fma = governed(_form, lambda r, a, b, c, form=_form: reference.fused(form, a, b, c, r))
     _integer = "i16" if _kind == "f16" else "i32"
-    ROWS |= {
+    _rows: dict[str, Callable[..., Any]] = {
         f"v_add_{_kind}": governed(_form, lambda r, a, b, form=_form: reference.add(form, a, b, r)),
         f"v_sub_{_kind}": lambda mode, a, b, k=_kind: ROWS[f"v_add_{k}"](mode, a, b ^ FORMATS[k].sign_bit),
         f"v_subrev_{_kind}": lambda mode, a, b, k=_kind: ROWS[f"v_add_{k}"](mode, a ^ FORMATS[k].sign_bit, b),
@@ -413,8 +418,7 @@ for _kind in ("f16", "f32", "f64"):
         f"v_fma_{_kind}": _fma, f"v_fmac_{_kind}": _fma, f"v_fmamk_{_kind}": _fma, f"v_fmaak_{_kind}": _fma,
         f"v_fma_legacy_{_kind}": _fma,
         f"v_min_{_kind}": extreme(_form, False), f"v_max_{_kind}": extreme(_form, True),
-        f"v_min3_{_kind}": lambda mode, a, b, c, f=extreme(_form, False): f(mode, f(mode, a, b), c),
-        f"v_max3_{_kind}": lambda mode, a, b, c, f=extreme(_form, True): f(mode, f(mode, a, b), c),
+        f"v_min3_{_kind}": of_three(extreme(_form, False)), f"v_max3_{_kind}": of_three(extreme(_form, True)),
         f"v_med3_{_kind}": median(_form),
         f"v_minimum3_{_kind}": propagating(_form, False), f"v_maximum3_{_kind}": propagating(_form, True),
         f"v_trunc_{_kind}": integral(_form, int), f"v_ceil_{_kind}": integral(_form, ceil),
@@ -426,6 +430,7 @@ for _kind in ("f16", "f32", "f64"):
         f"v_div_scale_{_kind}": division_scale(_form), f"v_div_fmas_{_kind}": division_fma(_form),
         f"v_div_fixup_{_kind}": division_fixup(_form), f"v_div_fixup_legacy_{_kind}": division_fixup(_form),
     }  # fmt: skip
+    ROWS.update(_rows)
 
 
 def legacy_multiply(mode: Mode, a: int, b: int) -> int:
@@ -532,6 +537,11 @@ def normalised(form: Binary, low: int, high: int) -> Callable[[int], int]:
     return function
 
 
+def each_normalised(form: Binary, low: int, high: int, pair: bool) -> Callable[..., Any]:
+    one = normalised(form, low, high)
+    return (lambda mode, a, b: (one(a), one(b))) if pair else (lambda mode, a: one(a))
+
+
 def to_byte(mode: Mode, x: int) -> int:
     whole = (round, ceil, floor, int)[mode.round32]
     return to_integer(F32, 0, 255, whole)(mode, x)
@@ -549,10 +559,9 @@ for _kind, (_low, _high) in _RANGES.items():
         ROWS[f"v_cvt_{_name}_{_kind}"] = from_integer(FORMATS[_name])
     if _kind.endswith("16"):
         _low_one = -_high if _low else 0
-        ROWS[f"v_cvt_norm_{_kind}_f16"] = lambda mode, x, f=normalised(F16, _low_one, _high): f(x)
+        ROWS[f"v_cvt_norm_{_kind}_f16"] = each_normalised(F16, _low_one, _high, pair=False)
         for _name in ("f16", "f32"):
-            ROWS[f"v_cvt_pknorm_{_kind}_{_name}"] = lambda mode, a, b, f=normalised(
-                FORMATS[_name], _low_one, _high): (f(a), f(b))  # fmt: skip
+            ROWS[f"v_cvt_pknorm_{_kind}_{_name}"] = each_normalised(FORMATS[_name], _low_one, _high, pair=True)
         _wide = _kind.replace("16", "32")
         plain({f"v_cvt_pk_{_kind}_{_wide}": lambda a, b, lo=_low, hi=_high: tuple(min(max(x, lo), hi) for x in (a, b))})
 for _byte in range(4):
@@ -570,7 +579,8 @@ ROWS |= {
     "v_cvt_pk_u8_f32": with_byte, "v_cvt_pkaccum_u8_f32": with_byte,
     "v_cvt_f16_f32": converted(F32, F16), "v_cvt_f32_f16": converted(F16, F32),
     "v_cvt_f32_f64": converted(F64, F32), "v_cvt_f64_f32": converted(F32, F64),
-    "v_cvt_pkrtz_f16_f32": lambda mode, a, b: tuple(converted(F32, F16, reference.TOWARD_ZERO)(mode, x) for x in (a, b)),
+    "v_cvt_pkrtz_f16_f32": lambda mode, *pair: tuple(
+        converted(F32, F16, reference.TOWARD_ZERO)(mode, x) for x in pair),
     "v_cvt_pk_f16_f32": lambda mode, a, b: tuple(converted(F32, F16, reference.NEAREST)(mode, x) for x in (a, b)),
     "v_cvt_pk_bf16_f32": lambda mode, a, b: tuple(converted(F32, FORMATS["bf16"])(Mode(), x) for x in (a, b)),
     "v_cvt_f32_bf16": lambda mode, x: x << 16,
@@ -618,7 +628,8 @@ for _name in ("fp8", "bf8"):
         f"v_cvt_pk_{_name}_f32": lambda mode, a, b, n=_name: joined((to_narrow(mode, n, "f32", x) for x in (a, b)), 8),
         f"v_cvt_sr_{_name}_f32": lambda mode, x, r, n=_name: to_narrow(mode, n, "f32", x, 0, r),
         f"v_cvt_f32_{_name}": lambda mode, c, n=_name: from_narrow(mode, n, "f32", c),
-        f"v_cvt_pk_f32_{_name}": lambda mode, c, n=_name: tuple(from_narrow(mode, n, "f32", x) for x in parts(c, 8, width=16)),
+        f"v_cvt_pk_f32_{_name}": lambda mode, c, n=_name: tuple(
+            from_narrow(mode, n, "f32", x) for x in parts(c, 8, width=16)),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Narrow formats over all their codes, all 16-bit inputs and all ties, against ml_dtypes and against exact rationals."""
+"""Narrow formats over all their codes, all 16-bit inputs and all ties, against ml_dtypes and exact rationals."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_ds_swizzle_quads() -> None:
 
 @pytest.mark.parametrize("width", [16, 32])
 def test_permlane_swaps(width: int) -> None:
-    """The manual's loop: source lane l and destination lane l + width trade places, l below width in each pair of rows."""
+    """The manual's loop: source lane l and destination lane l + width trade places, l in the lower rows."""
     destination, source = np.arange(64), 100 + np.arange(64)
     want_d, want_s = destination.tolist(), source.tolist()
     for base in range(0, 64, 2 * width):

@@ -1,4 +1,4 @@
-"""Rows that need more than a lane-by-lane formula: transcendentals, division sequences, lane counts, the table as a whole."""
+"""Rows that need more than a lane-by-lane formula: transcendentals, division, lane counts, the table as a whole."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_operand_kinds_have_the_registers_that_llvm_wants(arch: str) -> None:
     rows = [row for row in VECTOR.values() if arch in row.architectures]
     object_ = llvm.assemble("\n".join(assembly(row) for row in rows), arch)
     code = text_of(object_)
-    listed = [i for i in llvm.disassemble(code, arch)]
+    listed = llvm.disassemble(code, arch)
     assert len(listed) >= len(rows)
     for row, instruction in zip(rows, listed):
         mnemonic = instruction.text.split()[0]

@@ -1,8 +1,9 @@
 """IEEE arithmetic the way a wave does it: one rounding in the mode's direction, denormals by mode, NaN payloads kept.
 
-Every operation has a nearest-even path in numpy's own arithmetic, taken almost always, and a directed path that computes in
-float64 rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 2008), which makes the
-second rounding harmless. A NaN result is the first NaN among the sources, quieted; without one, the default quiet NaN.
+Every operation has a nearest-even path in numpy's own arithmetic, taken almost always, and a directed path that
+computes in float64 rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 2008),
+which makes the second rounding harmless. A NaN result is the first NaN among the sources, quieted; without one, the
+default quiet NaN.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def scaled(form: Float, x: Array, n: Array | int, rounding: int = NEAREST) -> Ar
     if form is F64:
         if rounding == NEAREST:
             return np.ldexp(x, n)
-        return _scale64_elementwise(*np.broadcast_arrays(x, n), rounding).astype(np.float64)
+        return np.asarray(_scale64_elementwise(x, n, rounding), np.float64)
     limited = np.clip(n, -600, 600)  # keeps float64 exact: a tiny result is still far below half the smallest denormal
     return narrow(np.ldexp(x.astype(np.float64), limited), form, rounding)
 
@@ -171,7 +172,7 @@ fma64_elementwise = np.frompyfunc(fma64_scalar, 5, 1)
 
 
 def fma64(a: Array, b: Array, c: Array, rounding: int = NEAREST) -> Array:
-    """a * b + c in float64 with one rounding: error-free transforms where no step can over- or underflow, else rationals."""
+    """a * b + c in float64 with one rounding: error-free transforms where they stay in range, else rationals."""
     product = a * b
     size_a, size_b, size_p = np.abs(a), np.abs(b), np.abs(product)
     safe = (size_a < 2.0**990) & (size_b < 2.0**990) & (np.abs(c) < 2.0**1000) & (size_p < 2.0**1000)
@@ -180,7 +181,7 @@ def fma64(a: Array, b: Array, c: Array, rounding: int = NEAREST) -> Array:
         a, b, c = np.broadcast_arrays(a, b, c)
         rough = np.ones_like(safe) if rounding != NEAREST else ~safe
         result = fma64(np.where(rough, 1.0, a), np.where(rough, 1.0, b), np.where(rough, 1.0, c))
-        result[rough] = fma64_elementwise(a[rough], b[rough], c[rough], rounding, 0).astype(np.float64)
+        result[rough] = fma64_elementwise(a[rough], b[rough], c[rough], rounding, 0)
         return result
     splitter = 134217729.0  # 2**27 + 1 (Veltkamp)
     a_high = a * splitter - (a * splitter - a)

@@ -1,9 +1,9 @@
 """Storage formats: bit codes to values and back, for everything narrower than f32.
 
-Decoding is a table (or a shift for 16 bits) and exact. Encoding rounds to nearest even, or stochastically by given random
-bits, and on overflow saturates, or gives infinity or NaN, whichever the format has. fp6 and fp4 have neither and always
-saturate. gfx942 uses the FNUZ fp8 flavours, gfx950 the OCP ones, under the same mnemonics (facts: CDNA3 and CDNA4 ISA guides,
-OCP 8-bit floating point 1.0 and microscaling formats 1.0).
+Decoding is a table (or a shift for 16 bits) and exact. Encoding rounds to nearest even, or stochastically by given
+random bits, and on overflow saturates, or gives infinity or NaN, whichever the format has. fp6 and fp4 have neither and
+always saturate. gfx942 uses the FNUZ fp8 flavours, gfx950 the OCP ones, under the same mnemonics (facts: CDNA3 and
+CDNA4 ISA guides, OCP 8-bit floating point 1.0 and microscaling formats 1.0).
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ E8M0_VALUES[255] = np.nan
 def f16_bits_to_f32(widened: Array) -> Array:
     """float32 of f16 codes that stand in the upper halves of uint32; the argument is overwritten.
 
-    Shifting the exponent into place and multiplying by 2**112 is exact, denormals included; infinities and NaNs are mended.
+    Shifting the exponent into place and multiplying by 2**112 is exact, denormals included; infinities and NaNs are
+    mended.
     """
     signed = widened.view(np.int32)
     signed >>= 3

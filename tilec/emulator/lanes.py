@@ -1,7 +1,8 @@
 """Lane shuffles as index maps: for each lane the lane that it reads, and whether that source exists.
 
 DPP controls, ds_swizzle patterns and the permlane swaps of gfx950 (CDNA3 and CDNA4 ISA guides: DPP in the VALU chapter,
-DS_SWIZZLE_B32 in the data share chapter). A map never looks at data; EXEC, bound_ctrl and masks are applied by the caller.
+DS_SWIZZLE_B32 in the data share chapter). A map never looks at data; EXEC, bound_ctrl and masks are applied by the
+caller.
 """
 
 from __future__ import annotations

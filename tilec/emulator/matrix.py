@@ -1,11 +1,11 @@
 """MFMA: the table of every dense matrix instruction, its register layouts, and its execution over a batch of waves.
 
-Layout rule (AMD matrix instruction calculator; facts checked entry by entry in the tests): the 64 lanes of A hold
-(k group, block, row), of B (k group, block, column), each with k_items consecutive k; D holds groups of 4 rows (1 for f64).
-The 8-bit operands of f8f6f4 come in two halves of 16 k per lane. MFMA ignores EXEC and MODE rounding.
+Layout rule (AMD matrix instruction calculator; facts checked entry by entry in the tests): the 64 lanes of A hold (k
+group, block, row), of B (k group, block, column), each with k_items consecutive k; D holds groups of 4 rows (1 for
+f64). The 8-bit operands of f8f6f4 come in two halves of 16 k per lane. MFMA ignores EXEC and MODE rounding.
 
-`fast` numerics multiply in BLAS, float32 (float64 for f64), within matrix_exact.distance_bound of `exact`. Integer results are
-exact in both. NaN payloads are those of the host in `fast`.
+`fast` numerics multiply in BLAS, float32 (float64 for f64), within matrix_exact.distance_bound of `exact`. Integer
+results are exact in both. NaN payloads are those of the host in `fast`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ BITS = {
 }
 F8F6F4 = ("fp8", "bf8", "fp6", "bf6", "fp4")  # the codes of cbsz (for A) and blgp (for B)
 BOTH = ("gfx942", "gfx950")
+PLAIN = Mode()
 
 
 @dataclass(frozen=True)
 class MatrixRow:
     """One mnemonic: D[m, n] = A[m, k] B[k, n] + C[m, n] for each of `blocks`. `passes` are of 4 cycles.
 
-    `a` and `b` are format names, or f8f6f4 where cbsz and blgp choose; then `passes` holds for an 8-bit operand and half of it
-    otherwise. A pair of passes is (gfx942, gfx950).
+    `a` and `b` are format names, or f8f6f4 where cbsz and blgp choose; then `passes` holds for an 8-bit operand and
+    half of it otherwise. A pair of passes is (gfx942, gfx950).
     """
 
     name: str
@@ -256,7 +257,7 @@ def execute(
     scale_a: Array | None = None,
     scale_b: Array | None = None,
     clamp: bool = False,
-    mode: Mode = Mode(),
+    mode: Mode = PLAIN,
 ) -> Array:
     """D registers, uint32 [cd_dwords, W, 64], of operand registers uint32 [dwords, W, 64].
 
@@ -302,7 +303,8 @@ def _exact(
 ) -> Array:
     if row.a in ("f32", "f64"):
         return matrix_exact.sequential(row.a, left, right, c)
-    return matrix_exact.grouped(row.a, *factors(row, forms, left, right, scales, mode), c)
+    factor_a, factor_b = factors(row, forms, left, right, scales, mode)
+    return matrix_exact.grouped(row.a, factor_a, factor_b, c)
 
 
 def _negated64(dwords: Array, negate: int) -> Array:

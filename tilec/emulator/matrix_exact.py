@@ -1,9 +1,10 @@
-"""MFMA accumulation in the order of CDNA3 hardware, bit for bit (MMA-Sim's model, arXiv 2511.10909, checked by its authors).
+"""MFMA accumulation in the order of CDNA3 hardware, bit for bit (the model of MMA-Sim, arXiv 2511.10909).
 
-f32 and f64 inputs: one fused multiply-add per k, ascending. Narrower inputs: groups of k, whose exact products are cut at 24
-fractional bits below the largest product exponent and summed; the sum, cut at 31 bits, and C, cut at 24 bits, are added and
-rounded to nearest even. The exponent of a product is that of its factors, so denormal factors count as larger than they are.
-gfx950 has no public model; its own shapes use the same rules, f8f6f4 those of fp8 with the scales in the exponents.
+f32 and f64 inputs: one fused multiply-add per k, ascending. Narrower inputs: groups of k, whose exact products are cut
+at 24 fractional bits below the largest product exponent and summed; the sum, cut at 31 bits, and C, cut at 24 bits, are
+added and rounded to nearest even. The exponent of a product is that of its factors, so denormal factors count as larger
+than they are. gfx950 has no public model; its own shapes use the same rules, f8f6f4 those of fp8 with the scales in the
+exponents.
 """
 
 from __future__ import annotations
@@ -114,8 +115,9 @@ def _floor_at(x: Array, place: Array) -> Array:
 def distance_bound(k: int, a: Factor, b: Factor, c: Array) -> Array:
     """How far a float32 product in any order of summation, plus C, may be from `grouped`.
 
-    With N the sum of 2**exponents-sized products (at least |A| |B|), the hardware order errs by less than 1.4 k + 3 units of
-    2**-24 (N + |C|): one for each product cut, up to five cuts and a rounding per group. Any float32 order errs by k + 1.
+    With N the sum of 2**exponents-sized products (at least |A| |B|), the hardware order errs by less than 1.4 k + 3
+    units of 2**-24 (N + |C|): one for each product cut, up to five cuts and a rounding per group. Any float32 order
+    errs by k + 1.
     """
     sizes = [np.maximum(np.abs(x.values), np.where(x.values == 0, 0.0, np.ldexp(1.0, x.exponents))) for x in (a, b)]
     nominal = np.matmul(sizes[0].swapaxes(-1, -2), sizes[1])

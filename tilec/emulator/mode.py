@@ -13,7 +13,7 @@ NEAREST, UPWARD, DOWNWARD, TOWARD_ZERO = range(4)
 
 @dataclass(frozen=True)
 class Mode:
-    """Rounding (0 nearest even, 1 up, 2 down, 3 toward zero), denormal handling (3 keeps all), IEEE and overflow bits."""
+    """Rounding (0 nearest even, 1 up, 2 down, 3 to zero), denormal handling (3 keeps all), IEEE and overflow bits."""
 
     round32: int = NEAREST
     round64: int = NEAREST

@@ -1,7 +1,7 @@
 """The table of vector instructions: one row per mnemonic, gathered from the files of its kinds.
 
-Lane shuffles (v_readlane, v_writelane, v_permlane*_swap, DPP, ds_swizzle) move values between lanes and are in lanes.py;
-MFMA is in matrix.py.
+Lane shuffles (v_readlane, v_writelane, v_permlane*_swap, DPP, ds_swizzle) move values between lanes and are in
+lanes.py; MFMA is in matrix.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compares: v_cmp and v_cmpx of every type and condition, and the class tests (CDNA3 ISA guide, 12.9).
 
-A compare returns one bit per lane; v_cmpx makes it the new EXEC as well. Float conditions with n are the negations of the
-ordered ones, so that they hold for NaN. Inputs that are denormal count as zero where the mode flushes them.
+A compare returns one bit per lane; v_cmpx makes it the new EXEC as well. Float conditions with n are the negations of
+the ordered ones, so that they hold for NaN. Inputs that are denormal count as zero where the mode flushes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ INTEGER_CONDITIONS: dict[str, Callable[..., Any]] = {
     "gt": np.greater, "ne": np.not_equal, "ge": np.greater_equal, "t": _always,
 }  # fmt: skip
 _ORDERED: dict[str, Callable[..., Any]] = {
-    "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "lg": _less_or_greater, "ge": np.greater_equal,
+    "lt": np.less, "eq": np.equal, "le": np.less_equal,
+    "gt": np.greater, "lg": _less_or_greater, "ge": np.greater_equal,
 }  # fmt: skip
 FLOAT_CONDITIONS: dict[str, Callable[..., Any]] = (
     {"f": _never, "o": _ordered, "u": _negated(_ordered), "tru": _always}
@@ -70,7 +71,8 @@ def _class(form: Float) -> Callable[..., Array]:
         bits = x.view(form.bits)
         magnitude, negative = bits & form.magnitude, bits & form.sign != 0
         number = np.select(
-            [magnitude > form.infinity, magnitude == form.infinity, magnitude >> form.bits(form.mantissa) != 0, magnitude != 0],
+            [magnitude > form.infinity, magnitude == form.infinity, magnitude >> form.bits(form.mantissa) != 0,
+             magnitude != 0],
             [np.where(magnitude & form.quiet_bit, 1, 0), np.where(negative, 2, 9), np.where(negative, 3, 8),
              np.where(negative, 4, 7)],
             np.where(negative, 5, 6),

@@ -1,7 +1,7 @@
 """Conversion rows without a scale: between integers and floats, between float widths, to and from fp8.
 
-Integers saturate and NaN becomes 0. fp8 and bf8 mean the flavours of the mode's architecture. Narrow results overflow to
-infinity or NaN, or to the largest number under FP16_OVFL.
+Integers saturate and NaN becomes 0. fp8 and bf8 mean the flavours of the mode's architecture. Narrow results overflow
+to infinity or NaN, or to the largest number under FP16_OVFL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The three helpers of division: v_div_scale, v_div_fmas, v_div_fixup.
 
-With v_rcp and fma steps between them (LLVM's expansion of fdiv) they give correctly rounded quotients; the tests run that
-sequence. Where the manual's pseudocode can't (it scales by the wrong sign in one case, tests an impossible one in another),
-these follow what the sequence needs, and say so.
+With v_rcp and fma steps between them (LLVM's expansion of fdiv) they give correctly rounded quotients; the tests run
+that sequence. Where the manual's pseudocode can't (it scales by the wrong sign in one case, tests an impossible one in
+another), these follow what the sequence needs, and say so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _division_scale(form: Float) -> Callable[..., tuple[Array, Array]]:
         tiny_denominator = (size_d < normal) & (size_d > 0)
         tiny_inverse = (1 / size_d < normal) & (1 / size_d > 0)
         tiny_ratio = (size_n / size_d < normal) & (size_n > 0) & np.isfinite(size_d)
-        # In the third case the manual scales a denominator above 2**126 up, out of range; down is what undoes the underflow.
+        # In the third case the manual scales a denominator above 2**126 up, out of range; down undoes the underflow.
         is_denominator, is_numerator = value == denominator, value == numerator
         cases = [
             huge_ratio, tiny_denominator, tiny_inverse & tiny_ratio, tiny_inverse, tiny_ratio,
@@ -85,7 +85,7 @@ def _division_fma(form: Float) -> Callable[..., Array]:
         shift = np.where(np.abs(c) >= 2, step, -step)
         rounding = form.rounding(mode)
         if form is F64:
-            few = fma64_elementwise(a, b, c, rounding, shift).astype(np.float64)
+            few = np.asarray(fma64_elementwise(a, b, c, rounding, shift), np.float64)
         else:
             odd = sum_to_odd(a.astype(np.float64) * b, c.astype(np.float64))
             few = narrow(np.ldexp(odd, shift), form, rounding)

@@ -1,7 +1,8 @@
 """Float rows of plain arithmetic: sums, products, fma, minima and maxima, rounding to integral values, frexp and ldexp.
 
-Formulas follow the pseudocode of the CDNA3 and CDNA4 ISA guides, chapter 12. A packed row is the scalar function on a leading
-axis. Rows that keep the other half of a 16-bit destination are those of LLVM's GCNSubtarget::zeroesHigh16BitsOfDest.
+Formulas follow the pseudocode of the CDNA3 and CDNA4 ISA guides, chapter 12. A packed row is the scalar function on a
+leading axis. Rows that keep the other half of a 16-bit destination are those of LLVM's
+GCNSubtarget::zeroesHigh16BitsOfDest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer, bitwise and move rows (CDNA3 and CDNA4 ISA guides, chapter 12).
 
-Arithmetic wraps at the width of the kind. Rows with an integer clamp carry a second function that saturates instead; both
-come from one exact formula. Shift counts use the low bits that the width needs, as hardware does.
+Arithmetic wraps at the width of the kind. Rows with an integer clamp carry a second function that saturates instead;
+both come from one exact formula. Shift counts use the low bits that the width needs, as hardware does.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def _align_byte(a: Array, b: Array, count: Array) -> Array:
 
 
 def _permute_bytes(a: Array, b: Array, selector: Array) -> Array:
-    """Each selector byte picks a byte of {a, b}: 0-7 that byte, 8-11 the sign of byte 1, 3, 5, 7, 12 zero, above 0xff."""
+    """Each selector byte picks from {a, b}: 0-7 that byte, 8-11 the sign of byte 1, 3, 5, 7, 12 zero, above it 0xff."""
     joined = _joined(a, b)
-    result = np.zeros(np.broadcast_shapes(a.shape, b.shape, selector.shape), np.uint32)
+    result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, selector.shape), np.uint32)
     for byte in range(4):
         choice = selector >> np.uint32(8 * byte) & np.uint32(0xFF)
         index = np.where(choice < 8, choice * 8, ((choice & 3) * 2 + 1) * 8).astype(np.uint64)
@@ -163,7 +163,7 @@ def _permute_bytes(a: Array, b: Array, selector: Array) -> Array:
 
 def _bit_operation(mode: Mode, a: Array, b: Array, c: Array, *, bitop3: int = 0) -> Array:
     """The truth table bitop3, indexed by the bits 4 * a + 2 * b + c."""
-    result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
+    result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
     for index in range(8):
         if bitop3 >> index & 1:
             result |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
@@ -260,7 +260,8 @@ def _quad_differences(masked: bool, packed: bool) -> Callable[..., Array]:
 
 def _lerp_u8(a: Array, b: Array, c: Array) -> Array:
     parts = zip(fields(a, 8, False), fields(b, 8, False), fields(c, 8, False), strict=True)
-    return sum(((x + y + (z & 1)) >> 1) << 8 * i for i, (x, y, z) in enumerate(parts)).astype(np.uint32)
+    means = [((x + y + (z & 1)) >> 1) << 8 * i for i, (x, y, z) in enumerate(parts)]
+    return np.add.reduce(means).astype(np.uint32)
 
 
 def _shifted_pack(low: int, high: int) -> Callable[..., Array]:

@@ -1,7 +1,8 @@
-"""The v_cvt_scalef32 rows of gfx950: to and from fp8, bf8, fp6, bf6 and fp4 with a power-of-two scale, plain or stochastic.
+"""The v_cvt_scalef32 rows of gfx950: to and from fp8, bf8, fp6, bf6 and fp4 with a power-of-two scale.
 
-The scale is the exponent field of an f32 source, 2**(e - 127) (255 counts as NaN, like E8M0): results are value / scale into a
-narrow format, value * scale out of it, rounded once. Stochastic forms step the hardware's random register from item to item.
+The scale is the exponent field of an f32 source, 2**(e - 127) (255 counts as NaN, like E8M0): results are value / scale
+into a narrow format, value * scale out of it, rounded once. Stochastic forms step the hardware's random register from
+item to item.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Float rows beyond plain arithmetic: transcendentals, dot products, mixed precision, legacy forms, cube maps.
 
 Transcendentals are computed in float64 and rounded once, within the manual's error (1 ulp; 2**29 ulp for rcp, rsq and
-sqrt_f64). The f32 ones flush denormals in and out whatever the mode (LLVM's expansions of division and square root rely on
-it), the f16 ones follow the mode. Invalid arguments give the negative quiet NaN, as the manual's examples do.
+sqrt_f64). The f32 ones flush denormals in and out whatever the mode (LLVM's expansions of division and square root rely
+on it), the f16 ones follow the mode. Invalid arguments give the negative quiet NaN, as the manual's examples do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tilec.emulator.arithmetic import ADD, F16, F32, F64, FMA, MULTIPLY, Array, 
 from tilec.emulator.formats import bf16_to_f32
 from tilec.emulator.mode import Mode
 from tilec.emulator.vector_row import RowBuilder, VectorRow
-
 
 # Transcendentals
 
@@ -93,7 +92,7 @@ _pick_elementwise = np.frompyfunc(_pick_two_over_pi, 2, 1)
 
 def _trig_preop(mode: Mode, x: Array, segment: Array) -> Array:
     exponent = (x.view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF)).astype(np.int64)
-    return _pick_elementwise(exponent, (segment & np.uint32(31)).astype(np.int64)).astype(np.float64)
+    return np.asarray(_pick_elementwise(exponent, (segment & np.uint32(31)).astype(np.int64)), np.float64)
 
 
 # Special products
