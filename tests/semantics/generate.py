@@ -27,6 +27,7 @@ MAP_NAMES = ("add", "sub", "mul", "floordiv", "mod", "minimum", "maximum", "and"
 KINDS = ("constant", "iota", "map", "cast", "broadcast", "expand_dims", "permute", "reduce", "dot", "load",
          "load_scalar", "gather", "view", "loop", "dot_loop", "branch")
 ACCUMULATORS = {"f32": "f32", "f16": "f32", "bf16": "f32", "f64": "f64", "i8": "i32"}
+CONTRACTED = {"i8": 32}     # the least length of the contracted axis that every architecture multiplies, where not 16
 TRIPS = 4            # no loop runs longer
 
 
@@ -319,7 +320,7 @@ class _Generator:
 
     def dot(self) -> None:
         tiles = [k for k in self.pool if len(k.shape) == 2 and 1 not in k.shape and k.dtype.name in ACCUMULATORS]
-        a = self.pick(tiles)
+        a = self.pick([k for k in tiles if k.shape[1] % CONTRACTED.get(k.dtype.name, 16) == 0])
         if a:
             a = self.bounded(a, -8, 8) if a.dtype.is_float else a
             b = self.pick([k for k in tiles if k.dtype is a.dtype and k.shape[0] == a.shape[1]])
@@ -365,7 +366,7 @@ class _Generator:
 
         def build(counter: Known, carried: tuple[Known, ...]) -> list[Known]:
             self.statements(self.random.randint(1, 4))
-            return [self.another(c) for c in carried]
+            return [self.next(c) for c in carried]
 
         self.loop_over(lower, upper, self.number(self.random.choice((1, 1, 2))), inits, build)
 
@@ -374,6 +375,20 @@ class _Generator:
         found = self.pick(self.find(dtype=like.dtype, shape=like.shape))
         return found if found.dtype is bool_ else self.bounded(found, like.low, like.high)
 
+    def next(self, carried: Known) -> Known:
+        """A value to carry on, which mostly depends on the trips before."""
+        found = self.another(carried)
+        if carried.dtype is bool_:
+            functions = ["xor"] if "xor" in self.maps else []
+        else:
+            functions = [f for f in ("add", "sub", "maximum") if f in self.maps]
+        if not functions or self.chance(0.2):
+            return found
+        function = self.random.choice(functions)
+        low, high = bounds(function, [found, carried], carried.dtype)
+        mixed = self.apply(function, found, carried, low=low, high=high)
+        return mixed if carried.dtype is bool_ else self.bounded(mixed, carried.low, carried.high)
+
     def dot_loop(self) -> None:
         """acc += a[m, k] @ b[k, n] along the contracted axis of one tensor, the other's may be longer or shorter."""
         dtype = self.pick([t for t in self.dtypes if t.name in ACCUMULATORS])
@@ -381,8 +396,12 @@ class _Generator:
             return
         tensors = [t for t in self.inputs if t.memory.dtype is dtype and len(t.memory.extents) == 2 and t.high < 9]
         a = self.pick(tensors) or self.new_input(dtype, 2)
-        b = self.pick(tensors) or a
-        m, n, block = (self.random.choice(self.options.sizes) for _ in range(3))
+        b = self.new_input(dtype, 2) if self.chance(0.5) else self.pick(tensors) or a
+        blocks = [size for size in self.options.sizes if size % CONTRACTED.get(dtype.name, 16) == 0]
+        if not blocks:
+            return
+        block = self.random.choice(blocks)
+        m, n = self.random.choice(self.options.sizes), self.random.choice(self.options.sizes)
         transposed, row, column = self.chance(0.5), self.index(), self.index()
         upper = self.tiles_along(a, 1, block)
         kind = DTYPES[ACCUMULATORS[dtype.name]]
