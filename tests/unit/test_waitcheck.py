@@ -197,3 +197,26 @@ def test_unbalanced_barriers():                 # BL-12
     text = STAGGERED.format(copy=COPY, hand_over="s_barrier", publish="s_barrier")
     assert faults(text.replace("s_barrier ; half=early", "")) == ["waves that run behind pass +1 barriers by the end"]
     assert faults(text.replace("s_barrier ; half=late", "")) == ["waves that run behind pass -1 barriers by the end"]
+
+
+def test_slots_by_number_before_the_loop():
+    """A ring of three, two copies ahead: the second copy is still on its way when the first trip reads slot 0."""
+    text = """
+        {copy} ; +c0 lds=a:0:512
+        {copy} ; +c1 lds=a:512:1024
+    loop:
+        s_waitcnt vmcnt({count})
+        s_barrier ; -c0
+        {copy} ; +c2 lds=a:0:1536:3:2
+        ds_read_b128 v[0:3], v9 ; lds=a:0:1536:3:0
+        s_waitcnt lgkmcnt(0)
+        c0 <- c1
+        c1 <- c2
+        s_cbranch_scc1 loop
+        {end}
+        ds_write_b128 v9, v[0:3] ; lds=a:0:512
+        s_endpgm
+    """
+    assert faults(text.format(copy=COPY, count=1, end="s_waitcnt vmcnt(0)\ns_barrier")) == []
+    assert faults(text.format(copy=COPY, count=2, end="s_waitcnt vmcnt(0)\ns_barrier")) != []
+    assert faults(text.format(copy=COPY, count=1, end="")) != []        # the last trip's slot may be any

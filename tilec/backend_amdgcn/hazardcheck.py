@@ -7,6 +7,8 @@ as one state, `s_nop N` as N + 1, what emits nothing as none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilec.backend_amdgcn.hazard_table import Effects, effects, required
 from tilec.backend_amdgcn.waitcheck import Fault, Flow
 from tilec.ir.machine import Immediate, Program
@@ -14,14 +16,17 @@ from tilec.ir.machine import Immediate, Program
 
 def check(program: Program) -> list[Fault]:
     """All pairs of instructions that stand too close, in the order of the program."""
+    return list(faults(program))
+
+
+def faults(program: Program) -> Iterator[Fault]:
+    """The same, one by one."""
     flow = Flow(program)
     seen = [effects(instruction, program.arch) for instruction in flow.instructions]
     lasts = [_states(flow, place) for place in range(len(seen))]
-    faults: list[Fault] = []
     for place, producer in enumerate(seen):
         if producer.shape.reach:
-            faults += _too_close(flow, place, producer, seen, lasts)
-    return faults
+            yield from _too_close(flow, place, producer, seen, lasts)
 
 
 def _states(flow: Flow, place: int) -> int:
@@ -34,16 +39,16 @@ def _states(flow: Flow, place: int) -> int:
 
 
 def _too_close(flow: Flow, start: int, producer: Effects, seen: list[Effects], lasts: list[int]) -> list[Fault]:
-    faults: list[Fault] = []
+    found: list[Fault] = []
 
     def step(place: int, state: None, states: int) -> tuple[None, int] | None:
         needed, rule = required(producer, seen[place])
         if needed > states:
-            faults.append(Fault(f"{flow.instructions[place].op} comes {states} wait states after "
-                                f"{flow.instructions[start].op}, and needs {needed} ({rule})",
-                                flow.instructions[place], flow.instructions[start]))
+            found.append(Fault(f"{flow.instructions[place].op} comes {states} wait states after "
+                               f"{flow.instructions[start].op}, and needs {needed} ({rule})",
+                               flow.instructions[place], flow.instructions[start]))
         states += lasts[place]
         return (None, states) if states < producer.shape.reach else None
 
     flow.walk(start, None, step)
-    return faults
+    return found

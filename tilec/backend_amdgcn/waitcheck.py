@@ -13,7 +13,7 @@ run time only, are for the emulator to find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +49,20 @@ class Fault:
 
 def check(program: Program) -> list[Fault]:
     """All faults, in the order of the program; none for a program that is safe under the assumptions above."""
+    return list(dict.fromkeys(faults(program)))
+
+
+def faults(program: Program) -> Iterator[Fault]:
+    """The same, one by one, some twice."""
     flow = Flow(program)
-    faults: list[Fault] = []
     for place, instruction in enumerate(flow.instructions):
         row = flow.rows[place]
         if row.counter and (keys := _keys(instruction.dst)):
-            faults += _completion(flow, place, frozenset(keys))
+            yield from _completion(flow, place, frozenset(keys))
         if instruction.shared:
-            faults += _discipline(flow, place, program.waves > 1)
+            yield from _discipline(flow, place, program.waves > 1)
         if instruction.op == "s_endpgm" and flow.lag[place]:
-            faults.append(Fault(f"waves that run behind pass {flow.lag[place]:+} barriers by the end", instruction))
-    return list(dict.fromkeys(faults))
+            yield Fault(f"waves that run behind pass {flow.lag[place]:+} barriers by the end", instruction)
 
 
 class Flow:
@@ -84,10 +87,11 @@ class Flow:
         # A branch that goes back closes a loop: who leaves the loop through it has made one more trip, too.
         self.closes = [any(p <= place for p in after) for place, after in enumerate(self.following)]
         self.lag = self._lag()
-        self.ring_depths: dict[str, int] = {}
+        self.rings: dict[str, tuple[int, int]] = {}         # depth of the loop that turns it, and its slots
         for instruction, depth in zip(self.instructions, self.depths):
             if shared := instruction.shared:
-                self.ring_depths[shared.buffer] = max(depth, self.ring_depths.get(shared.buffer, 0))
+                deepest, slots = self.rings.get(shared.buffer, (0, 1))
+                self.rings[shared.buffer] = max(depth, deepest), max(shared.slots, slots)
 
     def _lag(self) -> list[int]:
         """By how many barriers some waves may be behind others at each place."""
@@ -138,7 +142,7 @@ def _completion(flow: Flow, start: int, keys: frozenset[Key]) -> list[Fault]:
     """Instructions that touch what an access delivers, or name its token, before it is complete."""
     access, own = flow.instructions[start], flow.rows[start]
     counter = own.counter or ""
-    faults: list[Fault] = []
+    found: list[Fault] = []
 
     def step(place: int, pending: frozenset[Key], distance: int) -> tuple[frozenset[Key], int] | None:
         instruction, row = flow.instructions[place], flow.rows[place]
@@ -156,14 +160,14 @@ def _completion(flow: Flow, start: int, keys: frozenset[Key]) -> list[Fault]:
         reads = not pending.isdisjoint(sources)
         if reads or overwritten and not in_order:
             verb = "waits for" if row.unit == "barrier" else "reads" if reads else "overwrites"
-            faults.append(Fault(f"{instruction.op} {verb} what {_name(access)} has yet to deliver: {_SPELLED[counter]}"
-                                f"({distance if _ordered(own) else 0}) is missing", instruction, access))
+            found.append(Fault(f"{instruction.op} {verb} what {_name(access)} has yet to deliver: {_SPELLED[counter]}"
+                               f"({distance if _ordered(own) else 0}) is missing", instruction, access))
             return None
         pending = pending - set(results)
         return (pending, flow.behind(start, place, distance)) if pending else None
 
     flow.walk(start, keys, step)
-    return faults
+    return found
 
 
 def _discipline(flow: Flow, start: int, many_waves: bool) -> list[Fault]:
@@ -171,8 +175,8 @@ def _discipline(flow: Flow, start: int, many_waves: bool) -> list[Fault]:
     a barrier has passed; where waves run behind others, as many more barriers as they are behind."""
     access, own = flow.instructions[start], flow.rows[start]
     assert access.shared
-    ring_depth = flow.ring_depths[access.shared.buffer]
-    faults: list[Fault] = []
+    ring_depth, slots = flow.rings[access.shared.buffer]
+    found: list[Fault] = []
 
     def step(place: int, state: State, distance: int) -> tuple[State, int] | None:
         complete, barriers, trips = state
@@ -190,15 +194,17 @@ def _discipline(flow: Flow, start: int, many_waves: bool) -> list[Fault]:
             then = "overwrites" if _writes(instruction, row) else "reads"
             first = "writes" if _writes(access, own) else "reads"
             missing = "a barrier" if complete else "a wait and a barrier" if many_waves else "a wait"
-            faults.append(Fault(f"{_name(instruction)} {then} bytes of LDS that {_name(access)} {first}, "
-                                f"without {missing} between", instruction, access))
+            found.append(Fault(f"{_name(instruction)} {then} bytes of LDS that {_name(access)} {first}, "
+                               f"without {missing} between", instruction, access))
             return None
         if flow.closes[place] and flow.depths[place] <= ring_depth and trips is not None:
-            trips = (trips + 1) % access.shared.slots if flow.depths[place] == ring_depth else None
+            trips = (trips + 1) % slots if flow.depths[place] == ring_depth else None
         return (complete, barriers, trips), flow.behind(start, place, distance)
 
-    flow.walk(start, (False, None, 0), step)
-    return faults
+    # Behind a slot by its number, trips count from the ring's loop on; within the loop the number says nothing.
+    within = access.shared.slots == 1 and flow.depths[start] >= ring_depth
+    flow.walk(start, (False, None, None if within else 0), step)
+    return found
 
 
 def _writes(instruction: Instruction, row: Row) -> bool:
@@ -212,11 +218,15 @@ def _conflict(first: Instruction, row: Row, second: Instruction, other: Row, tri
     writes = _writes(first, row), _writes(second, other)
     if not any(writes) or row.unit == other.unit and (all(writes) or not many):
         return False
-    if a.buffer == b.buffer and a.slots > 1:
-        if a.slot is None or b.slot is None:
-            return False
-        return trips is None or (a.slot - b.slot - trips) % a.slots == 0
-    return a.first < b.end and b.first < a.end
+    if a.first >= b.end or b.first >= a.end:
+        return False
+    if a.buffer != b.buffer or b.slots == 1 or trips is None:
+        return True                                 # the slot that the first one took does not matter, or is lost
+    if a.slots > 1 and (a.slot is None or b.slot is None):
+        return False
+    ring = b.slots
+    taken = a.slot if a.slots > 1 else (a.first - b.first) * ring // (b.end - b.first)
+    return b.slot is None or taken is None or (taken - b.slot - trips) % ring == 0
 
 
 def _keys(operands: Iterable[Operand]) -> list[Key]:
