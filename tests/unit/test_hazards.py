@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tests.mutation.mutants import mutants
 from tests.support.assembly import instruction, program
 from tilec.backend_amdgcn import emit, hazardcheck, hazards, isa
 from tilec.backend_amdgcn.hazard_table import RULES, WINDOW, effects, required
-from tilec.ir.machine import Program
+from tilec.ir.machine import Instruction, Physical, Program
 from tilec.target import target
 
 ARCHITECTURES = ("gfx942", "gfx950")
@@ -249,11 +251,53 @@ def test_long_waits_are_split():
 
 def test_one_wait_serves_all():
     assert nops("""
-        v_exp_f32 v0, v1
+        v_readfirstlane_b32 s4, v0
         s_mov_b32 m0, s4
         buffer_load_dword v2, s[4:7], 0 offen lds
-        v_add_f32 v3, v0, v0
-    """)[2:] == ["s_nop 0", "buffer_load_dword v2, s[4:7], 0 offen lds", "v_add_f32 v3, v0, v0"]
+        v_add_f32 v3, s4, v2
+    """)[2:] == ["s_nop 3", "buffer_load_dword v2, s[4:7], 0 offen lds", "v_add_f32 v3, s4, v2"]
+
+
+COPY = "buffer_load_dword v2, s[4:7], 0 offen lds"
+
+
+@pytest.mark.parametrize("behind, moves", [
+    ("s_add_u32 s9, s9, 1", True), ("v_add_f32 v3, v4, v5", True),
+    ("v_mfma_f32_16x16x16_f16 a[0:3], v[4:5], v[6:7], a[0:3]", True),
+    ("v_mov_b32 v2, v5", False),                            # the copy's offset is still to be read
+    ("s_mov_b32 m0, s10", False),
+    ("ds_read_b32 v3, v4", False),                          # counts would change
+    ("s_add_u32 s4, s4, 1", False),                         # its descriptor
+    ("v_readlane_b32 s9, v1, s10", False),                  # would itself stand too close to what wrote s10
+    ("s_setprio 1\ns_add_u32 s9, s9, 1", False), ("s_waitcnt vmcnt(0)\ns_add_u32 s9, s9, 1", False),
+    ("s_barrier\ns_add_u32 s9, s9, 1", False), ("s_cbranch_scc0 end\ns_add_u32 s9, s9, 1", False),
+    ("s_mov_b32 s9, s20\ns_add_u32 s21, s9, 1", True), ("ds_read_b32 v3, v4\ns_add_u32 s9, s9, 1", True),
+    ("ds_read_b32 v3, v4\nv_mov_b32 v4, v5", False),
+    ("s_mov_b64 exec, s[20:21]\nv_mov_b32 v4, v5", False), # neither the write of EXEC nor what stands under it
+])
+def test_work_fills_slots(behind: str, moves: bool):
+    text = nops(f"v_readfirstlane_b32 s10, v9\ns_mov_b32 m0, s12\n{COPY}\n{behind}\nend:\ns_endpgm")
+    assert (text[text.index(COPY) - 1] == "s_nop 0") == (not moves)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_moves_keep_every_dependence(seed: int):
+    """Of two instructions of a block that share a register, and not both only read it, none passes the other."""
+    before = random_program(seed, "gfx950")
+    after = hazards.insert(before)
+    for old, new in zip(before.blocks, after.blocks):
+        kept = [i for i in new.instructions if i.op != "s_nop"]
+        assert sorted(map(id, kept)) == sorted(map(id, old.instructions))
+        place = {i: n for n, i in enumerate(kept)}
+        for first, second in itertools.combinations(old.instructions, 2):
+            if place[first] > place[second]:
+                r1, w1, r2, w2 = (_registers(i, use) for i in (first, second) for use in (isa.reads, isa.writes))
+                assert not (w1 & (r2 | w2) or r1 & w2)
+                assert isa.row_of(second, "gfx950").unit in ("salu", "valu", "trans", "mfma")
+
+
+def _registers(made: Instruction, use: Callable) -> set[int]:
+    return {d for operand in use(made, "gfx950") if isinstance(operand, Physical) for d in isa.dwords(operand)}
 
 
 def test_harmless_neighbours():                     # BL-15
@@ -275,7 +319,7 @@ def test_paths_and_loops():
     assert missing(join.format("")) == 0            # the branch is a state
     back = "loop:\nv_add_f32 v102, v1, v1\n{}" + LONG + "s_cbranch_scc1 loop\ns_endpgm"
     assert missing(back.format("")) == 19           # the result meets the next trip, past the branch
-    assert missing(back.format("v_mov_b32 v100, 0\n" * 30)) == 19
+    assert missing(back.format("v_mov_b32 v100, 0\n" * 30)) == 0          # and there is work to put before it
     short = "loop:\nv_add_f32 v2, v2, v3\ns_cbranch_scc1 loop\nv_readfirstlane_b32 s4, v2\ns_endpgm"
     assert missing(short) == 0
     entry = LONG + "s_cbranch_scc0 other\nv_mov_b32 v100, 0\nother:\nv_mov_b32 v101, 0\nv_add_f32 v102, v1, v1"

@@ -127,6 +127,7 @@ class Shape:
 
     arch: str
     name: str
+    unit: str
     passes: int
     traits: frozenset[str]
     roles: dict[str, tuple[tuple[bool, int], ...]]
@@ -181,6 +182,10 @@ class Effects:
         self.instruction, self.shape = instruction, shape
         self._registers: tuple[int, ...] | None = None
         self._roles: dict[str, frozenset[int]] = {}
+
+    @property
+    def unit(self) -> str:
+        return self.shape.unit
 
     def role(self, name: str) -> frozenset[int]:
         found = self._roles.get(name)
@@ -250,7 +255,7 @@ def _shape(op: str, variant: object, arch: str) -> Shape:
         "mask": frozenset(dwords(EXEC)) if vector else frozenset(),
     }
     passes, kind = _matrix(row, arch) if row.unit == "mfma" else (0, "")
-    return Shape(arch, row.mnemonic, passes, frozenset(_traits(row, variant, kind)),
+    return Shape(arch, row.mnemonic, row.unit, passes, frozenset(_traits(row, variant, kind)),
                  {role: tuple(operands) for role, operands in roles.items()},
                  {role: registers for role, registers in fixed.items() if registers})
 

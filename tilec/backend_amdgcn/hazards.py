@@ -1,21 +1,30 @@
-"""Inserts the wait states that hardware does not: `s_nop` between instructions that stand too close.
+"""Keeps instructions as far apart as the hardware needs: by moving work between them, else by `s_nop`.
 
 Needs form `allocated` with its waits in place, gives `final`. Promise: between any two instructions that a rule of the
 hazard table names, as many instructions lie as it asks for, on every path. Checked by hazardcheck.
-Method: forward dataflow over the producers that a rule can still reach, each with the fewest instructions since; at a
-consumer that stands too close the missing states go in directly before it, which is the fewest in straight-line code.
+Method: forward dataflow over the producers that a rule can still reach, each with the fewest instructions since. Before
+a consumer that stands too close goes an instruction from behind it that depends on nothing between; where there is
+none, the missing states, which is the fewest in straight-line code. No move crosses a wait, a barrier, a branch or a
+change of priority, and none is of a memory instruction, so that counts and clusters stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tilec.backend_amdgcn import isa
 from tilec.backend_amdgcn.hazard_table import Effects, effects, required
-from tilec.ir.machine import Block, Immediate, Instruction, Program, successors
+from tilec.ir.machine import EXEC, Block, Immediate, Instruction, Operand, Physical, Program, successors
 
 NOP_STATES = 16
 """The most wait states of one s_nop."""
+LOOKAHEAD = 16
+"""How far behind a consumer work is looked for."""
 
 _EXACT_SWEEPS = 8
 """Sweeps in which wait states are computed afresh. After them they only grow, so that the analysis ends."""
+_MOVABLE = ("salu", "valu", "trans", "mfma")
+_FIXED = ("wait", "barrier", "branch", "message")
 
 Nops = dict[Instruction, tuple[int, str]]
 """Wait states to insert before an instruction, and the rule that asks for them."""
@@ -27,7 +36,7 @@ State = dict[Effects, int]
 def insert(program: Program) -> Program:
     """The program in form final, with `s_nop` whose note names the rule. Instructions that emit nothing don't count."""
     arch = program.arch
-    blocks = [[effects(i, arch) for i in block.instructions if i.op != "token"] for block in program.blocks]
+    blocks = [[effects(i, arch) for i in block.instructions] for block in program.blocks]
     index = {block.label: i for i, block in enumerate(program.blocks)}
     predecessors: list[list[int]] = [[] for _ in blocks]
     for label, following in successors(program).items():
@@ -48,58 +57,117 @@ def insert(program: Program) -> Program:
             if entry != entries[i]:
                 entries[i], changed = entry, True
                 exits[i], nops[i] = _run(steps, entry, nops[i] if sweep > _EXACT_SWEEPS else {})
-    return program.replace(blocks=tuple(_with_nops(b, n) for b, n in zip(program.blocks, nops)), form="final")
+    return program.replace(blocks=tuple(map(_finished, program.blocks, blocks, nops)), form="final")
 
 
-def _run(steps: list[Effects], entry: State, least: Nops) -> tuple[State, Nops]:
-    """Goes through a block: its exit state, and the wait states it needs, `least` at least."""
-    now = 0
-    nops: Nops = {}
-    active: list[tuple[Effects, int]] = []
-    expiry: dict[int, int] = {}             # by register, the last position that a producer reaches through it
-    unseen = -1                             # the same for producers whose rules need no register in common
+class _Window:
+    """The producers within reach at a place of a block, and the registers through which they reach it."""
 
-    def follow(producer: Effects, issued: int) -> None:
-        nonlocal unseen
-        active.append((producer, issued))
-        end = issued + producer.shape.reach
-        if producer.shape.unseen:
-            unseen = max(unseen, end)
-        for role in producer.shape.guards:
-            for register in producer.role(role):
-                if expiry.get(register, -1) < end:
-                    expiry[register] = end
+    def __init__(self, entry: State):
+        self.now = 0
+        self.active: list[tuple[Effects, int]] = []
+        self.expiry: dict[int, int] = {}        # by register, the last position that a producer reaches through it
+        self.unseen = -1                        # the same for producers whose rules need no register in common
+        for producer, age in entry.items():
+            self._follow(producer, -age - 1)
 
-    for producer, age in entry.items():
-        follow(producer, -age - 1)
-    for consumer in steps:
-        missing, why = least.get(consumer.instruction, (0, ""))
-        if active and (unseen >= now or any(expiry.get(register, -1) >= now for register in consumer.registers())):
-            active = [p for p in active if p[1] + p[0].shape.reach >= now]
-            for producer, issued in active:
+    def missing(self, consumer: Effects) -> tuple[int, str]:
+        """States that must still pass before the consumer, and the rule that asks for them."""
+        now, expiry = self.now, self.expiry
+        missing, why = 0, ""
+        if self.active and (self.unseen >= now or any(expiry.get(r, -1) >= now for r in consumer.registers())):
+            self.active = [p for p in self.active if p[1] + p[0].shape.reach >= now]
+            for producer, issued in self.active:
                 rules = producer.shape.before(consumer.shape)
                 if rules and rules[0][0] > now - issued - 1 + missing:
                     states, rule = required(producer, consumer)
                     if states > now - issued - 1 + missing:
                         missing, why = states - (now - issued - 1), rule
+        return missing, why
+
+    def issue(self, step: Effects, states: int) -> None:
+        """One instruction, after so many states of `s_nop`."""
+        self.now += states
+        if step.shape.reach:
+            self._follow(step, self.now)
+        self.now += 1
+
+    def close(self) -> State:
+        return {p: self.now - issued - 1 for p, issued in self.active if issued + p.shape.reach >= self.now}
+
+    def _follow(self, producer: Effects, issued: int) -> None:
+        self.active.append((producer, issued))
+        end = issued + producer.shape.reach
+        if producer.shape.unseen:
+            self.unseen = max(self.unseen, end)
+        for role in producer.shape.guards:
+            for register in producer.role(role):
+                if self.expiry.get(register, -1) < end:
+                    self.expiry[register] = end
+
+
+def _run(steps: list[Effects], entry: State, least: Nops) -> tuple[State, Nops]:
+    """Goes through a block, reordering `steps` where that fills a slot: its exit state, and the wait states it needs,
+    `least` at least."""
+    window = _Window(entry)
+    nops: Nops = {}
+    place = 0
+    while place < len(steps):
+        step = steps[place]
+        if step.unit == "pseudo":
+            place += 1
+            continue
+        missing, why = window.missing(step)
+        while missing and (filler := _filler(steps, place, window)) is not None:
+            steps.insert(place, steps.pop(filler))
+            window.issue(steps[place], 0)
+            place += 1
+            missing, why = window.missing(step)
+        missing, why = max((missing, why), least.get(step.instruction, (0, "")))
         if missing:
-            nops[consumer.instruction] = (missing, why)
-            now += missing
-        if consumer.shape.reach:
-            follow(consumer, now)
-        now += 1
-    return {producer: now - issued - 1 for producer, issued in active if issued + producer.shape.reach >= now}, nops
+            nops[step.instruction] = (missing, why)
+        window.issue(step, missing)
+        place += 1
+    return window.close(), nops
 
 
-def _with_nops(block: Block, nops: Nops) -> Block:
-    if not nops:
-        return block
+def _filler(steps: list[Effects], place: int, window: _Window) -> int | None:
+    """An instruction behind `place` that may as well stand before it, and needs no states there."""
+    read: set[int] = set()
+    written: set[int] = set()
+    for candidate in range(place, min(place + LOOKAHEAD, len(steps))):
+        step = steps[candidate]
+        if step.unit in _FIXED:
+            return None
+        reads, writes = _uses(step)
+        if candidate > place and step.unit in _MOVABLE and written.isdisjoint(reads) and \
+                written.isdisjoint(writes) and read.isdisjoint(writes) and not window.missing(step)[0]:
+            return candidate
+        read |= reads
+        written |= writes
+    return None
+
+
+def _uses(step: Effects) -> tuple[set[int], set[int]]:
+    """Registers read and written, with EXEC as the mask of vector instructions."""
+    arch = step.shape.arch
+    reads = _dwords(isa.reads(step.instruction, arch))
+    if step.unit != "salu":
+        reads.update(isa.dwords(EXEC))
+    return reads, _dwords(isa.writes(step.instruction, arch))
+
+
+def _dwords(operands: Iterable[Operand]) -> set[int]:
+    return {dword for operand in operands if isinstance(operand, Physical) for dword in isa.dwords(operand)}
+
+
+def _finished(block: Block, steps: list[Effects], nops: Nops) -> Block:
     result: list[Instruction] = []
-    for instruction in block.instructions:
-        states, why = nops.get(instruction, (0, ""))
+    for step in steps:
+        states, why = nops.get(step.instruction, (0, ""))
         while states > 0:
             chunk = min(states, NOP_STATES)
-            result.append(Instruction("s_nop", (), (Immediate(chunk - 1),), where=instruction.where, note=why))
+            result.append(Instruction("s_nop", (), (Immediate(chunk - 1),), where=step.instruction.where, note=why))
             states -= chunk
-        result.append(instruction)
+        result.append(step.instruction)
     return block.replace(instructions=tuple(result))
