@@ -12,8 +12,10 @@ from tilec.errors import TilecError
 
 CORPUS = Path(__file__).resolve().parents[1] / "data" / "corpus"
 REFERENCE = load_reference(CORPUS / "ref.py")
-OBJECTS = {path.parent.name: (load_object(path.read_bytes()), load_description(path.with_name("meta.json")))
-           for path in sorted(CORPUS.glob("*/kernel.hsaco"))}
+OBJECTS = {
+    path.parent.name: (load_object(path.read_bytes()), load_description(path.with_name("meta.json")))
+    for path in sorted(CORPUS.glob("*/kernel.hsaco"))
+}
 CASES = [(name, case["id"]) for name, (_, meta) in OBJECTS.items() for case in meta["cases"]]
 
 
@@ -29,8 +31,16 @@ def test_an_object_passes_with_all_checks(name, case):
     assert result.statistics.instructions > 0
 
 
-@pytest.mark.parametrize("name", ["softmax_row_bf16_1024__gfx942", "transpose_bf16_64x64__gfx950", "gemm_bf16_128x128x64_w4_s2__gfx950",
-                                  "atomic_scatter__gfx950", "collatz__gfx942"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softmax_row_bf16_1024__gfx942",
+        "transpose_bf16_64x64__gfx950",
+        "gemm_bf16_128x128x64_w4_s2__gfx950",
+        "atomic_scatter__gfx950",
+        "collatz__gfx942",
+    ],
+)
 @pytest.mark.parametrize(("landing", "seed"), [("early", 0), ("random", 1), ("random", 2), ("late", 3)])
 def test_order_and_landing_change_nothing(name, landing, seed):
     code, meta = OBJECTS[name]
