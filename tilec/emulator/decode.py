@@ -71,6 +71,16 @@ class Decoded:
         self.hazards = Hazards(code.arch)
         self.position = {instruction.address: i for i, instruction in enumerate(code.instructions)}
         self.instructions: dict[int, Instruction] = {}
+        if code.origin is not None:
+            parent, changed = code.origin
+            shared = _decoded(parent, kernel)
+            sizes = {i.address: i.size for i in code.instructions}
+            self.binder, self.hazards = shared.binder, Hazards(code.arch)
+            self.instructions = {
+                address: instruction
+                for address, instruction in shared.instructions.items()
+                if sizes.get(address) == instruction.size and changed.isdisjoint(range(address, address + instruction.size, 4))
+            }
         targets = set()
         for address, size, text in code.instructions:
             if text.startswith(("s_branch", "s_cbranch", "s_call")):
@@ -82,15 +92,19 @@ class Decoded:
 _DECODED: WeakKeyDictionary[CodeObject, dict[str, Decoded]] = WeakKeyDictionary()
 
 
+def _decoded(code: CodeObject, kernel: Kernel) -> Decoded:
+    kernels = _DECODED.setdefault(code, {})
+    if kernel.name not in kernels:
+        kernels[kernel.name] = Decoded(code, kernel)
+    return kernels[kernel.name]
+
+
 class Program:
     """The blocks of one kernel, bound to its register allocation. `without`: addresses of instructions to leave out."""
 
     def __init__(self, code: CodeObject, kernel: Kernel, without: Collection[int] = ()):
         self.code, self.kernel, self.without = code, kernel, frozenset(without)
-        kernels = _DECODED.setdefault(code, {})
-        if kernel.name not in kernels:
-            kernels[kernel.name] = Decoded(code, kernel)
-        self.decoded = kernels[kernel.name]
+        self.decoded = _decoded(code, kernel)
         self.binder = self.decoded.binder
         self._position, self._instructions = self.decoded.position, self.decoded.instructions
         self._blocks: dict[int, Block] = {}

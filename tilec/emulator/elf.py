@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -147,10 +147,21 @@ class CodeObject:
     text: bytes = field(repr=False)
     lines: dict[int, str] = field(repr=False, compare=False)
     segments: tuple[tuple[int, bytes], ...] = field(repr=False, default=())
+    origin: tuple[CodeObject, frozenset[int]] | None = field(repr=False, default=None)
+    """The object that this one was patched from, and the dwords that differ: decoded instructions are shared."""
 
     @cached_property
     def instructions(self) -> tuple[llvm.Instruction, ...]:
         return tuple(llvm.disassemble(self.text, self.arch, self.text_address))
+
+    def patched(self, changes: dict[int, bytes]) -> CodeObject:
+        """A copy with the bytes at these addresses replaced: for mutation tests, which break a program in one place."""
+        text = bytearray(self.text)
+        for address, data in changes.items():
+            start = address - self.text_address
+            text[start : start + len(data)] = data
+        changed = {a + i for a, data in changes.items() for i in range(0, len(data), 4)}
+        return replace(self, text=bytes(text), origin=(self, frozenset(changed)))
 
     def bytes_at(self, address: int, size: int) -> bytes:
         offset = address - self.text_address
