@@ -18,7 +18,7 @@ import numpy as np
 from tilec import cli_values, trial
 from tilec.compile import Compiled
 from tilec.errors import TilecError
-from tilec.frontend.jit import CompiledKernel, Kernel
+from tilec.frontend.jit import CompiledKernel, Kernel, launch_values
 from tilec.ir.core import Program
 from tilec.ir.machine_text import print_machine
 from tilec.ir.text import print_program
@@ -58,7 +58,8 @@ class Request:
         from tilec.emulator.elf import load_object
 
         code = load_object(self.compiled.object)
-        values = self.kernel.signature.bind((), self.arguments, values_needed=False).values
+        binding = self.kernel.signature.bind((), self.arguments, values_needed=False)
+        values = launch_values(binding, self.compiled.order, self.compiled.arch)
         conflicts = trial.lds_conflicts(self.compiled.executable, values)
         return CompileReport(describe(code, code.kernels[self.compiled.name], conflicts), self.compiled)
 
@@ -84,7 +85,8 @@ class Request:
         binding = self.kernel.signature.bind((), filled)
         before = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in filled.items()}
         executable = self.compiled.executable
-        result = emulated.run(executable, binding.values, checks=checks, seed=seed, landing=landing)
+        values = launch_values(binding, self.compiled.order, self.compiled.arch)
+        result = emulated.run(executable, values, checks=checks, seed=seed, landing=landing)
         expected = reference(**before)
         if set(expected) != executable.written:
             raise TilecError(f"the reference of {self.kernel.name} gives {', '.join(sorted(expected))}",

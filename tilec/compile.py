@@ -19,6 +19,7 @@ from tilec.ir import machine, tile
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
 from tilec.passes.barriers import insert_barriers
+from tilec.passes.grid_order import order_grid
 from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
 from tilec.passes.place_lds import place_lds
@@ -54,6 +55,7 @@ def _no_faults(faults: list[Any]) -> None:
 
 
 PIPELINE: tuple[Pass, ...] = (
+    Pass("grid_order", "traced", "traced", lambda p, o: order_grid(p, o.schedule.order) if o.schedule else p),
     Pass("simplify", "traced", "traced", lambda p, o: simplify(p)),
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
     Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target))),

@@ -127,7 +127,8 @@ def test_dump_diff(file: Path):
 
 
 @pytest.mark.parametrize("command, message", [
-    (["dump", "{file}:scale", "--stage", "laid"], "there is no stage 'laid'\n  limit: passes: traced, simplify,"),
+    (["dump", "{file}:scale", "--stage", "laid"],
+     "there is no stage 'laid'\n  limit: passes: traced, grid_order, simplify,"),
     (["compile", "{file}:scale", "--arg", "Z=f32[4]"], "kernel scale: "),
     (["compile", "{file}:scale", "--arch", "gfx90a"], "unknown architecture 'gfx90a'"),
     (["compile", "{file}:scale", "--schedule", "fast"], "no schedule is called 'fast'"),

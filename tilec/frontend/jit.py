@@ -6,8 +6,8 @@ at launch. Results are kept by specialisation and by the fingerprint of the func
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,14 @@ from tilec.frontend.fingerprint import distinct, fingerprint
 from tilec.frontend.signature import Binding, Const, Signature
 from tilec.frontend.trace import definition, trace
 from tilec.frontend.tracer import is_tracing
+from tilec.ir import grid_order
 from tilec.ir.core import Program, ScalarType, TensorType
 from tilec.ir.schedule import NAMED, GridOrder, Schedule, parse_schedule
 from tilec.passes.dots import suggested_waves
+from tilec.passes.grid_order import declare
 from tilec.runtime import emulated, hip
-from tilec.runtime.arguments import Executable
+from tilec.runtime.arguments import Argument, Executable
+from tilec.target import target
 
 if TYPE_CHECKING:
     from tilec.emulator.findings import Finding
@@ -36,7 +39,8 @@ MAX_WAVES = 16  # 1024 threads
 
 @dataclass(frozen=True)
 class Specialisation:
-    """All that tells two objects of one kernel apart, apart from the source."""
+    """All that tells two objects of one kernel apart, apart from the source. Of the schedule's grid order only the
+    kind: its numbers are arguments of a launch."""
 
     types: tuple[tuple[str, TensorType | ScalarType], ...]
     consts: tuple[tuple[str, Any], ...]
@@ -81,12 +85,14 @@ class Kernel:
 
         return decorate
 
-    def _schedule(self, given: Schedule | str | None) -> Schedule:
+    def _schedule(self, given: Schedule | str | None, order: GridOrder | None = None) -> Schedule:
         if given is None:
-            return schedules.simple()
-        if isinstance(given, str):
-            return self.schedules.get(given) or parse_schedule(given)
-        return given
+            plan = schedules.simple()
+        elif isinstance(given, str):
+            plan = self.schedules.get(given) or parse_schedule(given)
+        else:
+            plan = given
+        return plan if order is None else replace(plan, order=order)
 
     def specialise(self, binding: Binding, arch: str | None, schedule: Schedule | str | None) -> Specialisation:
         plan = self._schedule(schedule)
@@ -94,29 +100,39 @@ class Kernel:
             tuple(binding.types.items()),
             tuple(binding.consts.items()),
             arch or config.current().arch,
-            plan,
+            replace(plan, order=GridOrder(plan.order.kind)),
             plan.waves or self.waves,
         )
 
     # -- what users call
 
     def trace(
-        self, *args: Any, arch: str | None = None, schedule: Schedule | str | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        arch: str | None = None,
+        schedule: Schedule | str | None = None,
+        order: GridOrder | None = None,
+        **kwargs: Any,
     ) -> Program:
         """The traced program for these arguments (tensors, or `tc.spec(...)` in their place)."""
-        return self._trace(self.specialise(self.signature.bind(args, kwargs, values_needed=False), arch, schedule))
+        binding = self.signature.bind(args, kwargs, values_needed=False)
+        return self._trace(self.specialise(binding, arch, self._schedule(schedule, order)))
 
     def compile(
         self,
         *args: Any,
         arch: str | None = None,
         schedule: Schedule | str | None = None,
+        order: GridOrder | None = None,
         verify: bool | None = None,
         **kwargs: Any,
     ) -> CompiledKernel:
-        """The kernel compiled for these arguments, with all its stages. Run-time scalars may be left out."""
-        special = self.specialise(self.signature.bind(args, kwargs, values_needed=False), arch, schedule)
-        return self._compile(special, config.current().verify if verify is None else verify)
+        """The kernel compiled for these arguments, with all its stages. Run-time scalars may be left out. `order`
+        stands in for that of the schedule, here and in all launches."""
+        plan = self._schedule(schedule, order)
+        special = self.specialise(self.signature.bind(args, kwargs, values_needed=False), arch, plan)
+        compiled = self._compile(special, config.current().verify if verify is None else verify)
+        return compiled if compiled.order == plan.order else replace(compiled, order=plan.order)
 
     def run(
         self,
@@ -127,21 +143,24 @@ class Kernel:
         landing: str = "late",
         arch: str | None = None,
         schedule: Schedule | str | None = None,
+        order: GridOrder | None = None,
         **kwargs: Any,
     ) -> tuple[Finding, ...]:
         """Compiles and runs once; on the emulator, what its checks found is returned. See `CompiledKernel.run`."""
-        binding = self.signature.bind(args, kwargs)
-        executable = self._executable(self.specialise(binding, arch or _architecture(binding), schedule))
-        return _run(executable, binding, on, check, seed, landing)
+        binding, plan = self.signature.bind(args, kwargs), self._schedule(schedule, order)
+        executable = self._executable(self.specialise(binding, arch or _architecture(binding), plan))
+        return _run(executable, binding, plan.order, on, check, seed, landing)
 
-    def __call__(self, *args: Any, schedule: Schedule | str | None = None, **kwargs: Any) -> None:
+    def __call__(
+        self, *args: Any, schedule: Schedule | str | None = None, order: GridOrder | None = None, **kwargs: Any
+    ) -> None:
         """Launches where the tensors live. On the emulator all checks are on, and what they find is an error."""
         if is_tracing():
             raise TilecError(f"kernel {self.name} is called inside a kernel", fix="make it a plain function of tiles")
-        binding = self.signature.bind(args, kwargs)
-        executable = self._executable(self.specialise(binding, _architecture(binding), schedule))
+        binding, plan = self.signature.bind(args, kwargs), self._schedule(schedule, order)
+        executable = self._executable(self.specialise(binding, _architecture(binding), plan))
         on = "gpu" if binding.device.kind == "gpu" else "emulator"
-        findings = _run(executable, binding, on, "all", 0, "late")
+        findings = _run(executable, binding, plan.order, on, "all", 0, "late")
         if findings:
             raise TilecError(
                 f"kernel {self.name}: the emulator's checks found {len(findings)} faults",
@@ -156,13 +175,15 @@ class Kernel:
     def _trace(self, special: Specialisation) -> Program:
         types, consts = dict(special.types), dict(special.consts)
         program = trace(self.function, types, consts, special.arch, special.waves or MOST_WAVES)
-        return program if special.waves else program.replace(waves=suggested_waves(program))
+        program = program if special.waves else program.replace(waves=suggested_waves(program))
+        return declare(program, special.schedule.order)
 
     def _compile(self, special: Specialisation, verify: bool, traced: Program | None = None) -> CompiledKernel:
         key = self._key(special), verify
         if key not in self._compiled:
             compiled = compile(traced or self._trace(special), special.arch, special.schedule, verify)
-            self._compiled[key] = CompiledKernel(**vars(compiled), kernel=self, specialisation=special)
+            order = special.schedule.order
+            self._compiled[key] = CompiledKernel(**vars(compiled), kernel=self, specialisation=special, order=order)
         return self._compiled[key]
 
     def _executable(self, special: Specialisation) -> Executable:
@@ -183,29 +204,52 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel(Compiled):
-    """A kernel compiled for one specialisation: a `Compiled` that knows its kernel, and so can run."""
+    """A kernel compiled for one specialisation: a `Compiled` that knows its kernel, and so can run. `order` is the grid
+    order of launches that name no other."""
 
     kernel: Kernel = field(kw_only=True, repr=False)
     specialisation: Specialisation = field(kw_only=True)
+    order: GridOrder = field(kw_only=True)
 
     @cached_property
     def executable(self) -> Executable:
         return Executable(self.traced, self.object, self.arch)
 
     def run(
-        self, *args: Any, on: str = "emulator", check: str = "all", seed: int = 0, landing: str = "late", **kwargs: Any
+        self,
+        *args: Any,
+        on: str = "emulator",
+        check: str = "all",
+        seed: int = 0,
+        landing: str = "late",
+        order: GridOrder | None = None,
+        **kwargs: Any,
     ) -> tuple[Finding, ...]:
-        """Runs this very object on these arguments.
+        """Runs this very object on these arguments, in a grid order of the kind that it was compiled for.
 
         `on`: 'emulator' (CPU tensors) or 'gpu'. For the emulator, `check` is 'all', 'none' or names of checks; `seed`
         orders the waves, `landing` says when loads land ('late', 'early', 'random'); what the checks found is returned.
         """
         binding = self.kernel.signature.bind(args, kwargs, fixed=dict(self.specialisation.consts))
-        return _run(self.executable, binding, on, check, seed, landing)
+        order = order or self.order
+        if order.kind != self.order.kind:
+            raise TilecError(
+                f"kernel {self.name} launched in grid order {order}",
+                limit=f"it was compiled for order {self.order.kind!r}; its numbers may change, its kind can't",
+                fix="compile it with this order, or call the kernel itself",
+            )
+        return _run(self.executable, binding, order, on, check, seed, landing)
 
 
-def _run(executable: Executable, binding: Binding, on: str, check: str, seed: int, landing: str) -> tuple[Finding, ...]:
-    device = binding.device
+def launch_values(binding: Binding, order: GridOrder, arch: str) -> Mapping[str, Argument]:
+    """All arguments of a launch: the caller's, and the numbers of the grid order."""
+    return {**binding.values, **grid_order.arguments(order, target(arch).chiplets)}
+
+
+def _run(
+    executable: Executable, binding: Binding, order: GridOrder, on: str, check: str, seed: int, landing: str
+) -> tuple[Finding, ...]:
+    device, values = binding.device, launch_values(binding, order, executable.arch)
     if on == "emulator":
         if device.kind != "cpu":
             raise TilecError(
@@ -213,13 +257,13 @@ def _run(executable: Executable, binding: Binding, on: str, check: str, seed: in
                 limit=f"the tensors live on {device}",
                 fix="move them to the CPU, or run on='gpu'",
             )
-        return emulated.run(executable, binding.values, checks=check, seed=seed, landing=landing).findings
+        return emulated.run(executable, values, checks=check, seed=seed, landing=landing).findings
     if on == "gpu":
         if device.kind != "gpu":
             raise TilecError(
                 "a GPU can't reach tensors in CPU memory", fix="move them to the GPU, or run on='emulator'"
             )
-        hip.launch(executable, binding.values, device)
+        hip.launch(executable, values, device)
         return ()
     raise TilecError(f"on={on!r}", limit="a kernel runs on 'emulator' or 'gpu'")
 

@@ -32,6 +32,7 @@ def interleave(buffers: int = 2, order: GridOrder | None = None) -> Schedule:
 
 
 def rows() -> GridOrder:
+    """Row by row."""
     return GridOrder()
 
 
@@ -40,9 +41,10 @@ def grouped(window: int) -> GridOrder:
     return GridOrder("grouped", window)
 
 
-def chiplet(window: int, chunk: int) -> GridOrder:
-    """Runs of `chunk` tiles stay on one chiplet, in windows of `window` rows."""
-    return GridOrder("chiplet", window, chunk)
+def chiplet(window: int, chunk: int, chiplets: int | None = None) -> GridOrder:
+    """Runs of `chunk` tiles stay on one chiplet, in windows of `window` rows. `chiplets`: how many share the launch,
+    where the GPU is partitioned; else those of the architecture."""
+    return GridOrder("chiplet", window, chunk, chiplets)
 
 
 class Registers:

@@ -18,12 +18,15 @@ from tilec.frontend.tensors import Tensor
 from tilec.frontend.trace import definition, parameter
 from tilec.frontend.values import python_number
 from tilec.ir.core import ScalarType, TensorType
+from tilec.ir.grid_order import PARAMETERS
 from tilec.runtime import tensors
 from tilec.runtime.arguments import Argument
 from tilec.runtime.devices import Device, common_device
 from tilec.runtime.tensors import TensorView
 
-RESERVED = ("arch", "schedule", "on", "check", "seed", "landing", "verify")  # options of Kernel's methods
+RESERVED = (  # options of Kernel's methods, and parameters of its own
+    "arch", "schedule", "order", "on", "check", "seed", "landing", "verify", *PARAMETERS.values()
+)
 
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def evaluate_grid(program: Program, arguments: Mapping[str, Any]) -> tuple[int, 
     known = _GRIDS.setdefault(program, {})
     if key not in known:
         host = _Workgroup(program, {p: _bind_shape(p, a) for p, a in zip(program.params, given)}, (), None)
-        for op in _grid_ops(program):
+        for op in grid_ops(program):
             host.execute(op)
         if len(known) >= _KNOWN_GRIDS:
             known.clear()
@@ -57,7 +57,7 @@ _KNOWN_GRIDS = 1000     # launches repeat their shapes: a grid is worked out onc
 _GRIDS: WeakKeyDictionary[Program, dict[tuple[Any, ...], tuple[int, ...]]] = WeakKeyDictionary()
 
 
-def _grid_ops(program: Program) -> list[Op]:
+def grid_ops(program: Program) -> list[Op]:
     """The top-level ops that the grid follows from, in order."""
     live, needed = set(program.grid), []
     for op in reversed(program.body.ops):

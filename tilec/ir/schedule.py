@@ -14,16 +14,37 @@ from typing import Any
 
 from tilec.errors import TilecError
 
+ORDERS: dict[str, tuple[str, ...]] = {"rows": (), "grouped": ("window",), "chiplet": ("window", "chunk", "chiplets")}
+"""grid order: the numbers it goes by."""
+
+_LARGEST = {"window": 1 << 24, "chunk": 1 << 24, "chiplets": 64}    # chunk * chiplets stays below 2**31
+
 
 @dataclass(frozen=True)
 class GridOrder:
     """The order in which workgroups take tiles. `kind` is 'rows', 'grouped' (columns within groups of `window` rows) or
-    'chiplet' (runs of `chunk` consecutive tiles on one chiplet, windows of `window` rows). Both numbers are run-time
-    arguments."""
+    'chiplet' (runs of `chunk` consecutive tiles on one chiplet, windows of `window` rows). `chiplets` of None are those
+    of the architecture. The numbers are run-time arguments: an object is compiled for a kind."""
 
     kind: str = "rows"
     window: int = 1
     chunk: int = 1
+    chiplets: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ORDERS:
+            raise TilecError(f"no grid order is called {self.kind!r}", limit=f"there are {', '.join(ORDERS)}")
+        for name, largest in _LARGEST.items():
+            value = getattr(self, name)
+            if name == "chiplets" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
+                raise TilecError(f"grid order {self.kind}: {name}={value!r}",
+                                 limit=f"{name} is an integer from 1 to {largest}")
+
+    def __str__(self) -> str:
+        numbers = [f"{name}={value}" for name in ORDERS[self.kind] if (value := getattr(self, name)) is not None]
+        return self.kind + (f"({', '.join(numbers)})" if numbers else "")
 
 
 @dataclass(frozen=True)
