@@ -132,14 +132,15 @@ def _operands(instruction: Instruction, row: Row) -> Iterator[str]:
     for operand, spec in zip(dst, row.dst):
         yield _operand(operand, row, spec.size)
     if "swap" not in row.flags:                                 # their sources are their destinations
-        signs = instruction.modifier("neg", ()), instruction.modifier("abs", ())
+        signs = [instruction.modifier(name, ()) for name in ("neg", "abs")] if instruction.modifiers else [(), ()]
         for index, (operand, spec) in enumerate(zip(src, row.src)):
             if index == 0 and "tied" in row.flags:              # the destination stands for it
                 continue
             if isinstance(operand, Immediate) and spec.code == "v":
                 yield "off"
                 continue
-            yield _signed(_operand(operand, row, spec.size), *(index < len(flags) and flags[index] for flags in signs))
+            shown = _operand(operand, row, spec.size)
+            yield _signed(shown, *(index < len(flags) and flags[index] for flags in signs)) if any(signs) else shown
     if instruction.op in _NAMED_LAST:
         yield _NAMED_LAST[instruction.op]
     if row.unit == "vmem" and row.mnemonic.startswith("global_") and not any(spec.code == "s" for spec in row.src):
@@ -184,18 +185,19 @@ def _modifiers(instruction: Instruction, row: Row) -> Iterator[str]:
         return
     if row.name.endswith("_lds") and row.unit == "vmem":
         given["lds"] = True
-    given |= _formats(row)
+    elif row.unit == "mfma" and row.name != row.mnemonic:
+        given |= _formats(row.name)
+    elif not given:
+        return
     for name in sorted(given, key=lambda n: _ORDER.index(n) if n in _ORDER else len(_ORDER)):
         if name not in ("neg", "abs"):
             yield from _modifier(name, given[name])
 
 
 @cache
-def _formats(row: Row) -> dict[str, int]:
+def _formats(name: str) -> dict[str, int]:
     """The formats of A and B, which an f8f6f4 instruction's row has in its name."""
-    if row.unit != "mfma" or row.name == row.mnemonic:
-        return {}
-    found = next(m for m in TARGETS["gfx950"].mfmas if row.name == f"{m.mnemonic}_{m.a}_{m.b}")
+    found = next(m for m in TARGETS["gfx950"].mfmas if name == f"{m.mnemonic}_{m.a}_{m.b}")
     return {name: code for name, code in (("cbsz", found.cbsz), ("blgp", found.blgp)) if code}
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from tilec.backend_amdgcn.isa import Row, dwords, rows
-from tilec.ir.machine import EXEC, M0, VCC, Instruction, Physical
+from tilec.ir.machine import EXEC, M0, VCC, Instruction, Operand, Physical
 from tilec.target import target
 
 WINDOW = 20
@@ -126,8 +126,7 @@ class Shape:
     destination, index) pairs; `fixed` holds registers that are no operands."""
 
     arch: str
-    name: str
-    unit: str
+    row: Row
     passes: int
     traits: frozenset[str]
     roles: dict[str, tuple[tuple[bool, int], ...]]
@@ -155,6 +154,13 @@ class Shape:
         return any(not rule.pairs or "exec" in dict(rule.pairs) for _, rule in self.starts)
 
     @cached_property
+    def implied(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Registers read and written that are no operands."""
+        mask = () if self.row.unit == "salu" else (EXEC,)
+        return (frozenset().union(*map(dwords, self.row.implicit_reads + mask)),
+                frozenset().union(*map(dwords, self.row.implicit_writes)))
+
+    @cached_property
     def implicit(self) -> tuple[int, ...]:
         return tuple(r for role, registers in self.fixed.items() if role != "mask" for r in registers)
 
@@ -176,16 +182,17 @@ class Shape:
 class Effects:
     """One instruction as the table sees it. The registers of a role are found when a rule first asks for them."""
 
-    __slots__ = ("instruction", "shape", "_registers", "_roles")
+    __slots__ = ("instruction", "shape", "_registers", "_roles", "_uses")
 
     def __init__(self, instruction: Instruction, shape: Shape):
         self.instruction, self.shape = instruction, shape
         self._registers: tuple[int, ...] | None = None
+        self._uses: tuple[frozenset[int], frozenset[int]] | None = None
         self._roles: dict[str, frozenset[int]] = {}
 
     @property
     def unit(self) -> str:
-        return self.shape.unit
+        return self.shape.row.unit
 
     def role(self, name: str) -> frozenset[int]:
         found = self._roles.get(name)
@@ -198,15 +205,28 @@ class Effects:
             found = self._roles[name] = frozenset(registers)
         return found
 
+    def uses(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Registers read and written, EXEC as the mask of all but scalar instructions included."""
+        if self._uses is None:
+            row, made = self.shape.row, self.instruction
+            read, written = self.shape.implied
+            kept = made.dst if row.flags & {"keeps", "swap"} else ()
+            self._uses = read.union(*map(dwords, _hardware(made.src + kept))), written.union(
+                *map(dwords, _hardware(made.dst)))
+        return self._uses
+
     def registers(self) -> tuple[int, ...]:
         """All registers that can be in some role, EXEC as the lane mask apart: a quick test for no rule at all."""
         if self._registers is None:
             found = [*self.shape.implicit]
-            for operand in self.instruction.dst + self.instruction.src:
-                if isinstance(operand, Physical):
-                    found += dwords(operand)
+            for operand in _hardware(self.instruction.dst + self.instruction.src):
+                found += dwords(operand)
             self._registers = tuple(found)
         return self._registers
+
+
+def _hardware(operands: tuple[Operand, ...]) -> list[Physical]:
+    return [operand for operand in operands if isinstance(operand, Physical)]
 
 
 def effects(instruction: Instruction, arch: str) -> Effects:
@@ -232,7 +252,7 @@ def required(producer: Effects, consumer: Effects) -> tuple[int, str]:
 def _forwards(producer: Effects, consumer: Effects) -> bool:
     """Whether the consumer takes the producer's result as its SrcC on the matrix pipe's own path."""
     first, second = producer.shape, consumer.shape
-    return (first.name == second.name and first.passes == second.passes and "c" in second.roles and
+    return (first.row.mnemonic == second.row.mnemonic and first.passes == second.passes and "c" in second.roles and
             producer.instruction.dst[0] == consumer.instruction.src[second.roles["c"][0][1]])
 
 
@@ -255,7 +275,7 @@ def _shape(op: str, variant: object, arch: str) -> Shape:
         "mask": frozenset(dwords(EXEC)) if vector else frozenset(),
     }
     passes, kind = _matrix(row, arch) if row.unit == "mfma" else (0, "")
-    return Shape(arch, row.mnemonic, row.unit, passes, frozenset(_traits(row, variant, kind)),
+    return Shape(arch, row, passes, frozenset(_traits(row, variant, kind)),
                  {role: tuple(operands) for role, operands in roles.items()},
                  {role: registers for role, registers in fixed.items() if registers})
 

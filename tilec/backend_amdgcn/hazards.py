@@ -10,11 +10,8 @@ change of priority, and none is of a memory instruction, so that counts and clus
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tilec.backend_amdgcn import isa
 from tilec.backend_amdgcn.hazard_table import Effects, effects, required
-from tilec.ir.machine import EXEC, Block, Immediate, Instruction, Operand, Physical, Program, successors
+from tilec.ir.machine import Block, Immediate, Instruction, Program, successors
 
 NOP_STATES = 16
 """The most wait states of one s_nop."""
@@ -139,26 +136,13 @@ def _filler(steps: list[Effects], place: int, window: _Window) -> int | None:
         step = steps[candidate]
         if step.unit in _FIXED:
             return None
-        reads, writes = _uses(step)
+        reads, writes = step.uses()
         if candidate > place and step.unit in _MOVABLE and written.isdisjoint(reads) and \
                 written.isdisjoint(writes) and read.isdisjoint(writes) and not window.missing(step)[0]:
             return candidate
         read |= reads
         written |= writes
     return None
-
-
-def _uses(step: Effects) -> tuple[set[int], set[int]]:
-    """Registers read and written, with EXEC as the mask of vector instructions."""
-    arch = step.shape.arch
-    reads = _dwords(isa.reads(step.instruction, arch))
-    if step.unit != "salu":
-        reads.update(isa.dwords(EXEC))
-    return reads, _dwords(isa.writes(step.instruction, arch))
-
-
-def _dwords(operands: Iterable[Operand]) -> set[int]:
-    return {dword for operand in operands if isinstance(operand, Physical) for dword in isa.dwords(operand)}
 
 
 def _finished(block: Block, steps: list[Effects], nops: Nops) -> Block:
