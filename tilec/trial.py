@@ -99,7 +99,7 @@ def lds_conflicts(executable: Executable, values: Mapping[str, Argument]) -> dic
     if any(p.name not in values for p in executable.program.params) or not workgroups(executable.program, values):
         return {}
     memory, summary = Memory(), Summary()
-    places = {name: memory.place(value.span, name=name) for name, value in values.items()
+    places = {name: memory.place(value.span, name=name) + value.address - value.start for name, value in values.items()
               if isinstance(value, TensorView)}
     grid.run(executable.code, executable.name, grid=(1, 1, 1), block=(executable.threads, 1, 1), memory=memory,
              arguments=pack(executable.program, values, places), checks="none", sink=summary)
@@ -114,7 +114,8 @@ def fill(tensor: TensorView, kind: str, random: np.random.Generator) -> np.ndarr
         raise TilecError(f"numpy alone has no {element}", fix="pip install ml_dtypes")
     size = element.bits // 8
     storage = np.zeros(tensor.span // size, twin)
-    array = np.lib.stride_tricks.as_strided(storage, tensor.shape, tensor.strides) if storage.size else \
+    first = storage[(tensor.address - tensor.start) // size:]
+    array = np.lib.stride_tricks.as_strided(first, tensor.shape, tensor.strides) if storage.size else \
         np.zeros(tensor.shape, twin)
     low, high = max(-4, element.limits[0]), min(4, element.limits[1])
     if element.kind == "bool":

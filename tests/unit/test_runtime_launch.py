@@ -114,7 +114,30 @@ def test_arguments_may_share_memory():
     add(a, a, a)
     np.testing.assert_array_equal(a, 2 * np.arange(1000))
     spans = emulated.merge(executable(add, a, a, a), {"A": view(a[:10]), "B": view(a[5:20]), "C": view(a[30:])})
-    assert [(s.names, s.written, s.end - s.start) for s in spans] == [(["A", "B"], False, 80), (["C"], True, 3880)]
+    found = [(list(s.views), s.written, s.end - s.start) for s in spans]
+    assert found == [(["A", "B"], False, 80), (["C"], True, 3880)]
+
+
+def test_copied_are_the_rows_and_what_lies_close():
+    memory = np.zeros(100_000, np.uint8)
+
+    def runs(shape: tuple[int, ...], strides: tuple[int, ...], first: int) -> list[tuple[int, int]]:
+        start = memory.ctypes.data + first
+        found = TensorView(tc.i8, shape, strides, start)
+        (span,) = emulated.merge(executable(add, *[np.zeros(9, np.float32)] * 3), {"A": found})
+        return [(low - memory.ctypes.data, high - memory.ctypes.data) for low, high in span.runs()]
+
+    assert runs((10, 50), (100, 1), 7) == [(7, 957)]
+    assert runs((3, 50), (10_000, 1), 7) == [(7, 313), (9751, 10_313), (19_751, 20_057)]
+    assert runs((3, 50), (-10_000, 1), 20_007) == [(7, 313), (9751, 10_313), (19_751, 20_057)]
+    assert runs((2, 2, 50), (200, 50_000, 1), 0) == [(0, 506), (49_744, 50_250)]
+    assert runs((1000, 50), (0, 1), 3) == [(3, 53)]
+
+
+def test_tensors_may_run_backwards():
+    a, b, c = np.arange(700, dtype=np.float32), np.arange(700, dtype=np.float32), np.zeros(700, np.float32)
+    assert add.run(a[::-1], b, c[::-1]) == ()
+    np.testing.assert_array_equal(c[::-1], a[::-1] + b)
 
 
 def test_run_time_scalars_arrive():

@@ -27,7 +27,8 @@ VECTOR_BYTES, WORD_BYTES = 16, 4
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor in memory. `strides` are in bytes; `owner` keeps the memory alive."""
+    """A tensor in memory. `strides` are in bytes, negative ones run backwards from `address`, where element 0 lies;
+    `owner` keeps the memory alive."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -43,10 +44,15 @@ class TensorView:
 
     @property
     def span(self) -> int:
-        """Bytes from the first element to the end of the last; 0 for an empty tensor."""
+        """Bytes from the lowest element to the end of the highest; 0 for an empty tensor."""
         if 0 in self.shape:
             return 0
-        return sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + self.dtype.bits // 8
+        return sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides)) + self.dtype.bits // 8
+
+    @property
+    def start(self) -> int:
+        """The address of the lowest element."""
+        return self.address + sum(max(0, n - 1) * min(0, s) for n, s in zip(self.shape, self.strides))
 
     def numpy(self) -> np.ndarray:
         """The same memory as an array (CPU only)."""
@@ -54,8 +60,8 @@ class TensorView:
         element = self.dtype.numpy()
         if not self.span:
             return np.empty(self.shape, element)
-        memory = memoryview((ctypes.c_uint8 * self.span).from_address(self.address))
-        array = np.ndarray(self.shape, element, memory, 0, self.strides)
+        memory = memoryview((ctypes.c_uint8 * self.span).from_address(self.start))
+        array = np.ndarray(self.shape, element, memory, self.address - self.start, self.strides)
         array.flags.writeable = not self.readonly
         return array
 
@@ -71,7 +77,7 @@ def tensor_type(dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], 
         contiguous = last if last in free else max((d for d in free if d in used), default=free[-1])
     divisor = math.gcd(VECTOR_BYTES, address, *(strides[d] for d in used if d != contiguous))
     alignment = next((a for a in (VECTOR_BYTES, WORD_BYTES) if divisor % a == 0 and a >= size), size)
-    span = sum((shape[d] - 1) * strides[d] for d in used) + size
+    span = sum((shape[d] - 1) * abs(strides[d]) for d in used) + size
     far = any(not 0 <= strides[d] <= FAR_STRIDE for d in used)
     wide = span > MAX_SPAN or any(strides[d] < 0 for d in used)
     return TensorType(dtype, len(shape), contiguous, alignment, wide, wide and far)
@@ -184,10 +190,6 @@ def _checked(found: TensorView, name: str) -> TensorView:
                 f"{name} is too long: axis {axis} has {extent} elements",
                 limit=f"extents go up to {MAX_EXTENT}",
                 fix="split the tensor into views and launch for each",
-            )
-        if extent > 1 and 0 not in found.shape and stride < 0:
-            raise TilecError(
-                f"{name} runs backwards along axis {axis}", limit=f"its stride is {stride} bytes", fix="copy it"
             )
         if extent > 1 and 0 not in found.shape and stride % size:
             raise TilecError(

@@ -1,0 +1,57 @@
+"""Test data, and how far a correct kernel's results may lie from a reference in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilec.dtypes import DTYPES, DType
+
+SMALLEST = 2.0**-126     # f32's least normal number: exp2 and the division may flush what is below
+
+
+def integers(shape: tuple[int, ...], dtype: str, seed: int = 0, high: int = 4) -> np.ndarray:
+    """Integers from -high to high (from 0 for unsigned types): every product and partial sum is exact in f32."""
+    element = DTYPES[dtype]
+    low = -high if element.is_signed else 0
+    numbers = np.random.default_rng(seed).integers(low, 1 if element.kind == "bool" else high, shape, endpoint=True)
+    return numbers.astype(element.numpy())
+
+
+def normal(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(DTYPES[dtype].numpy())
+
+
+def rounding(dtype: DType) -> float:
+    """The largest relative error of one rounding to nearest: half a unit in the last place."""
+    return 2.0 ** -(dtype.mantissa + 1)
+
+
+def _rounded(exact: np.ndarray, lost: np.ndarray, output: DType) -> np.ndarray:
+    """The bound after the rounding to the output's type, whose least subnormal is as exact as it gets."""
+    subnormal = 2.0 ** (1 - output.bias - output.mantissa)
+    return lost + rounding(output) * (exact + lost) + subnormal / 2 + SMALLEST
+
+
+def dot_bound(a: np.ndarray, b: np.ndarray, output: DType) -> np.ndarray:
+    """For A B^T summed in f32 in any order (Higham, Accuracy and Stability of Numerical Algorithms, 3.1): K + 1
+    roundings of sum |a||b|, each of a whole unit in the last place, since matrix instructions need not round to
+    nearest; then one rounding to the output."""
+    terms = a.shape[1] + 1
+    unit = 2.0**-23
+    lost = terms * unit / (1 - terms * unit) * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T)
+    exact = np.abs(a.astype(np.float64) @ b.astype(np.float64).T)
+    return _rounded(exact, lost, output)
+
+
+def softmax_bound(x: np.ndarray, output: DType) -> np.ndarray:
+    """For exp(x - max) / sum in f32. x - max rounds once, its product with log2(e) twice (the product and the
+    constant), so exp's argument d is off by 3 |d| units; exp2, the division and its parts round within 8 units; the sum
+    of n numbers within n."""
+    unit = 2.0**-24
+    d = x.astype(np.float64) - x.astype(np.float64).max(axis=1, keepdims=True)
+    e = np.exp(d)
+    own = (3 * np.abs(d) + 8) * unit
+    shared = (e * own).sum(axis=1, keepdims=True) / e.sum(axis=1, keepdims=True) + x.shape[1] * unit
+    exact = e / e.sum(axis=1, keepdims=True)
+    lost = exact * (own + shared) * 1.01                       # products of two errors
+    return _rounded(exact, lost, output)
