@@ -208,13 +208,23 @@ class _Cut(Stored):
 
     def _filled(self, index: int) -> Operand:
         b, access, contiguous = self.builder, self.access, self.access.tensor.type.contiguous
-        first, dword = index * 32 // self.bits, self.refs[index]
-        filler = self._filler(index)
-        mask = access.inside(first) if self.rows else access.below(contiguous, first)
-        if self.bits < 32 and contiguous is not None and access.limits[contiguous] is not None:
+        first, dword, filler = index * 32 // self.bits, self.refs[index], self._filler(index)
+        count = max(1, 32 // self.bits)
+        if count > 1 and (contiguous is None or access.layout.vector_width(contiguous) < count):
+            for i in range(min(count, self.items - first)):          # items that lie anyhow: each has a mask of its own
+                mask = self._inside(first + i)
+                if mask is not None:
+                    item = b.value("v_cndmask_b32", filler, dword, mask)
+                    dword = b.value("v_bfi_b32", ((1 << self.bits) - 1) << i * self.bits, item, dword)
+            return dword
+        mask = self._inside(first)
+        if count > 1 and access.limits[contiguous] is not None:
             dword = _keep_items(self.context, access, contiguous, first, self.bits, dword, filler)
-            mask = access.inside(first) if self.rows else None
+            mask = mask if self.rows else None
         return dword if mask is None else b.value("v_cndmask_b32", filler, dword, mask)
+
+    def _inside(self, item: int) -> Operand | None:
+        return self.access.inside(item) if self.rows else self.access.below(self.access.tensor.type.contiguous, item)
 
     def _filler(self, index: int) -> Operand:
         """The fill value in storage form."""
