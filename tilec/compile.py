@@ -20,10 +20,12 @@ from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
 from tilec.passes.barriers import insert_barriers
 from tilec.passes.grid_order import order_grid
+from tilec.passes.cluster import cluster
 from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
 from tilec.passes.place_lds import place_lds
 from tilec.passes.simplify import simplify
+from tilec.passes.split import split
 from tilec.passes.split_tails import split_tails
 from tilec.target import Target, target
 
@@ -57,9 +59,11 @@ def _no_faults(faults: list[Any]) -> None:
 PIPELINE: tuple[Pass, ...] = (
     Pass("grid_order", "traced", "traced", lambda p, o: order_grid(p, o.schedule.order) if o.schedule else p),
     Pass("simplify", "traced", "traced", lambda p, o: simplify(p)),
+    Pass("split", "traced", "traced", lambda p, o: simplify(split(p, o.schedule))),
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
     Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target))),
-    Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target, o.schedule)),
+    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule)),
+    Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target)),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
     Pass("lower", "clustered", "virtual", lambda p, o: lower(p, o.target.name)),

@@ -2,7 +2,7 @@
 
 A tensor that is not wide spans less than 2 GiB, so every byte offset from its base fits in 31 bits: one buffer descriptor, built
 once, with the exact number of bytes; lane offsets are 32-bit VGPRs, the tile's own offset a scalar. Lanes outside the bounds get
-offset 2**31, which the range check turns into a zero (loads) or nothing (stores); it is compared per dword, so that a vector that
+offset OUTSIDE, which the range check turns into a zero (loads) or nothing (stores); it is compared per dword, so that a vector that
 starts inside and ends beyond the tensor reads zeros there (facts: raw buffer addressing).
 Of a wide tensor each tile has a descriptor of its own, its base in 64 bits per workgroup. Where even the offsets within a tile may
 not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed to the lanes inside.
@@ -18,7 +18,8 @@ from tilec.ir.core import TensorType
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Operand, Ref
 
-OUTSIDE = 0x80000000
+OUTSIDE = 0xC0000000       # beyond every buffer, and adding an immediate does not wrap
+MOST_RECORDS = 0x80000000
 DESCRIPTOR_FORMAT = 0x00027000      # dword 3 of a raw buffer descriptor: data format must not be 0 (facts/isa: waits and ABI)
 
 
@@ -129,9 +130,17 @@ def _tile_descriptor(context: Lowering, tensor: TensorRef, origins: tuple[Operan
         left = alu.add64(b, left, product64(context, rows, stride))
     base = tensor.base if start is None else alu.add64(b, tensor.base, start)
     size = b.pure_sequence([("s_cmp_lg_u32", (left[1], Immediate(0)), {"dst": None}),
-                            ("s_cselect_b32", (OUTSIDE, left[0]), {})], kind="s")
-    size = b.pure("s_min_u32", size, OUTSIDE, kind="s")
+                            ("s_cselect_b32", (MOST_RECORDS, left[0]), {})], kind="s")
+    size = b.pure("s_min_u32", size, MOST_RECORDS, kind="s")
     return _records(context, base, b.pure("s_and_b32", size, 0xFFFFFFFC, kind="s") if tensor.type.alignment >= 4 else size)
+
+
+def moved_back(context: Lowering, buffer: Ref, distance: int) -> Ref:
+    """A descriptor that begins `distance` bytes earlier and ends at the same place."""
+    b = context.b
+    return b.pure_sequence([
+        ("s_sub_u32", (buffer[0], distance), {"dst": 0}), ("s_subb_u32", (buffer[1], 0), {"dst": 1}),
+        ("s_add_u32", (buffer[2], distance), {"dst": 2}), ("s_mov_b32", (buffer[3],), {"dst": 3})], kind="s", size=4, name="descriptor")
 
 
 def _records(context: Lowering, base: Ref, size: Operand) -> Ref:
@@ -143,15 +152,20 @@ def _records(context: Lowering, base: Ref, size: Operand) -> Ref:
 
 @dataclass(frozen=True, eq=False)
 class TileAccess:
-    """One tile of a tensor in a register layout: lane coordinates, the tile's origin, and how far each axis goes from there.
+    """One tile of a tensor in a register layout: its tile indices, its origin (their products with the tile's sizes), lane
+    coordinates, and how far each axis goes from there.
 
     `limits[d]`: coordinates along axis d below it are inside (None: all are)."""
 
     context: Lowering
     tensor: TensorRef
     layout: Layout
-    origins: tuple[Operand, ...]
+    indices: tuple[Operand, ...]
     limits: tuple[Operand | None, ...]
+
+    @property
+    def origins(self) -> tuple[Operand, ...]:
+        return tuple(times(self.context, index, Immediate(size)) for index, size in zip(self.indices, self.layout.shape))
 
     @property
     def vector(self) -> int:
@@ -173,23 +187,30 @@ class TileAccess:
             total = vector_plus(self.context, total, vector_times(self.context, self.coordinate(axis), low(stride)))
         return total
 
-    def tile_offset(self) -> Operand:
-        """Byte offset of the tile's origin from the tensor's base (scalar)."""
-        total: Operand = Immediate(0)
-        for origin, stride in zip(self.origins, self.tensor.strides):
-            total = plus(self.context, total, times(self.context, origin, low(stride)))
-        return total
+    def tile_offset(self) -> tuple[Operand, Operand]:
+        """Byte offset of the tile's origin from the tensor's base as two scalars: what was known before the loop around this
+        access, and what changes in it."""
+        fixed: Operand = Immediate(0)
+        varying: Operand = Immediate(0)
+        for index, size, stride in zip(self.indices, self.layout.shape, self.tensor.strides):
+            part = times(self.context, index, times(self.context, Immediate(size), low(stride)))
+            if self.context.b.level_of(part) < self.context.b.level:
+                fixed = plus(self.context, fixed, part)
+            else:
+                varying = plus(self.context, varying, part)
+        return fixed, varying
 
     @property
     def general(self) -> bool:
         """Whether the tile needs 64-bit addresses per lane."""
         return not self.tensor.type.offsets_fit(self.layout.shape)
 
-    def window(self) -> tuple[Ref, Operand]:
-        """The buffer descriptor for this tile, and the tile's byte offset from its base (scalar)."""
+    def window(self) -> tuple[Ref, Operand, Operand]:
+        """The buffer descriptor for this tile, and the tile's byte offset from its base: what belongs in the lane offset (it
+        does not change in the loop around), and what belongs in the scalar offset."""
         if not self.tensor.type.wide:
-            return descriptor(self.context, self.tensor), self.tile_offset()
-        return _tile_descriptor(self.context, self.tensor, self.origins), Immediate(0)
+            return descriptor(self.context, self.tensor), *self.tile_offset()
+        return _tile_descriptor(self.context, self.tensor, self.origins), Immediate(0), Immediate(0)
 
     def item_offset(self, item: int) -> tuple[Operand, int]:
         """What an item adds to its lane's offset: a scalar part and a constant part in bytes."""
@@ -230,10 +251,10 @@ def both(context: Lowering, x: Operand | None, y: Operand | None) -> Operand | N
 def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], layout: Layout, inside: tuple[bool, ...]) -> TileAccess:
     """The access of the tile at tile index `indices`. An index far outside is cut to just outside, so that products fit."""
     b = context.b
-    origins, limits = [], []
+    kept, limits = [], []
     for axis, (index, size, extent) in enumerate(zip(indices, layout.shape, tensor.extents)):
         if inside and inside[axis]:
-            origins.append(times(context, index, Immediate(size)))
+            kept.append(index)
             limits.append(None)
             continue
         if isinstance(index, Immediate):
@@ -248,9 +269,9 @@ def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], la
             limit = Immediate(0) if index.value & 0x80000000 else limit
         else:
             limit = b.pure_sequence([("s_cmp_lt_i32", (index, Immediate(0)), {"dst": None}), ("s_cselect_b32", (0, limit), {})], kind="s")
-        origins.append(origin)
+        kept.append(index)
         limits.append(limit)
-    return TileAccess(context, tensor, layout, tuple(origins), tuple(limits))
+    return TileAccess(context, tensor, layout, tuple(kept), tuple(limits))
 
 
 def masked_offset(context: Lowering, offset: Operand, mask: Operand | None) -> Operand:

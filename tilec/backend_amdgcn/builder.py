@@ -83,6 +83,17 @@ class Builder:
         region.block.instructions.append(
             Instruction(op, tuple(dst), sources, tuple(modifiers.items()), self.where, note, shared))
 
+    def emit_early(self, op: str, dst: Sequence[Operand], src: Sequence[Source]) -> None:
+        """An instruction that writes M0, before the last one where that has nothing to do with it: so the slot that the hardware
+        wants between a write of M0 and its use holds work."""
+        self.emit(op, dst, src)
+        instructions = self._regions[-1].block.instructions
+        if len(instructions) > 1:
+            before, new = instructions[-2:]
+            row = self.rows[before.op]
+            if row.unit in ("lds", "barrier", "wait", "salu", "mfma") and not any(o in new.src for o in before.dst) and not row.implicit_reads:
+                instructions[-2:] = new, before
+
     def vector(self, source: Operand) -> Ref:
         """The operand in VGPRs: itself, or a copy."""
         size = 1 if isinstance(source, Immediate) else source.size
@@ -185,6 +196,22 @@ class Builder:
         """Registers that a loop changes belong to its body while it is open, and to the level around it afterwards."""
         for ref in registers:
             self._level[ref.register] = level
+
+    # -- streams --------------------------------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """The place after the last instruction of the current block."""
+        return len(self._regions[-1].block.instructions)
+
+    def since(self, mark: int) -> list[Instruction]:
+        """Takes out the instructions of the current block from a mark on."""
+        instructions = self._regions[-1].block.instructions
+        taken = instructions[mark:]
+        del instructions[mark:]
+        return taken
+
+    def append(self, instructions: list[Instruction]) -> None:
+        self._regions[-1].block.instructions += instructions
 
     # -- regions --------------------------------------------------------------------------------------------------------
 

@@ -321,6 +321,8 @@ PSEUDO = {
     "copy": Row("copy", "copy", (Spec("w"),), (Spec("x"),), "pseudo", frozenset()),
     # Hands a token on; stays to the end and emits nothing.
     "token": Row("token", "token", (), (), "pseudo", frozenset()),
+    # Nothing but the place where the tokens it names are complete.
+    "await": Row("await", "await", (), (), "pseudo", frozenset()),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tilec.backend_amdgcn import lower_dot, lower_math, lower_mem
 from tilec.backend_amdgcn.builder import Builder
 from tilec.backend_amdgcn.fragment import Fragment, Stored
+from tilec.backend_amdgcn.interleave import Streams
 from tilec.backend_amdgcn.lowering import Lowering, parallel_copy
 from tilec.errors import InternalError
 from tilec.ir import tile
@@ -34,6 +35,7 @@ def lower(program: Program, arch: str) -> machine.Program:
 
 
 def lower_block(context: Lowering, block: Block) -> None:
+    streams: Streams | None = None
     for op in block.ops:
         rule = RULES.get(type(op))
         if rule is None:
@@ -41,6 +43,23 @@ def lower_block(context: Lowering, block: Block) -> None:
         context.b.where = op.where or context.b.where
         context.b.name = op.results[0].name if op.results else ""
         rule(context, op)
+        if isinstance(op, tile.ClusterBegin) and op.kind == "mixed":
+            streams = Streams(context.b)
+        elif isinstance(op, tile.ClusterEnd) and streams is not None:
+            streams = streams.close()
+        elif streams is not None:
+            streams.take(op)
+
+
+def _cluster_begin(context: Lowering, op: tile.ClusterBegin) -> None:
+    context.priorities.append(op.priority)
+    if op.priority:
+        context.b.emit("s_setprio", [], [op.priority], note=op.name)
+
+
+def _cluster_end(context: Lowering, op: tile.ClusterEnd) -> None:
+    if context.priorities.pop():
+        context.b.emit("s_setprio", [], [0])
 
 
 # -- control flow -----------------------------------------------------------------------------------------------------------
@@ -126,6 +145,7 @@ def _if(context: Lowering, op: tile.If) -> None:
         _bind_carried(context, result, group)
 
 
-RULES: dict[type[Op], Rule] = {tile.For: _for, tile.If: _if, **lower_math.RULES, **lower_mem.RULES, **lower_dot.RULES}
+RULES: dict[type[Op], Rule] = {
+    tile.For: _for, tile.If: _if, tile.ClusterBegin: _cluster_begin, tile.ClusterEnd: _cluster_end, **lower_math.RULES, **lower_mem.RULES, **lower_dot.RULES}
 
 __all__ = ["Builder", "lower"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilec.backend_amdgcn.address import TileAccess, is_uniform, masked_offset, plus, tile_access, times, vector_plus
+from tilec.backend_amdgcn.address import TileAccess, is_uniform, masked_offset, moved_back, plus, tile_access, times, vector_plus
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
@@ -17,7 +17,7 @@ from tilec.ir import tile
 from tilec.ir.core import Op, SharedType, Value
 from tilec.ir.layout import Layout
 from tilec.ir.lds_access import LdsAccess, LdsPart, lds_access, read_access
-from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
+from tilec.ir.machine import Immediate, Instruction, Operand, Ref, SharedAccess
 
 WRITES = {1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128"}
 
@@ -227,46 +227,64 @@ def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
 
 
 def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
-    """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 (facts/isa: LDS-DMA)."""
+    """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 plus its immediate (facts/isa: LDS-DMA).
+    The immediate moves the place in memory as well: lane offsets are that much smaller, and the base that much earlier, so that one
+    write of M0 serves all copies whose places it can reach."""
     b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
-    tensor, shared = context.values[op.tensor], op.buffer.type.layout
-    assert op.layout is not None
-    access = tile_access(context, tensor, [context.scalar(i) for i in op.indices], op.layout, op.inside)
-    vector = op.layout.vector_width(tensor.type.contiguous)
-    vector = min(vector, 16 * 8 // shared.element_bits)
+    tensor, shared, layout = context.values[op.tensor], op.buffer.type.layout, op.layout
+    assert layout is not None and shared is not None
+    access = tile_access(context, tensor, [context.scalar(i) for i in op.indices], layout, op.inside)
+    vector = min(layout.vector_width(tensor.type.contiguous), 16 * 8 // shared.element_bits)
     bytes_each = vector * shared.element_bits // 8
     token = b.register("t", 1, op.result.name)
-    firsts = [i for i in op.layout.replication().items if i % vector == 0]
-    wave_place = context.wave_linear(op.layout, lambda basis: int(shared.byte_address(basis)))
+    reach = context.target.buffer_offset_max + 1
+    wave_place = context.wave_linear(layout, lambda basis: int(shared.byte_address(basis)))
+    firsts = [i for i in layout.replication().items if i % vector == 0]
+    start = None
     for index, first in enumerate(firsts):
-        place: Operand = plus(context, Immediate(buffer.offset + int(shared.byte_address(op.layout.item_offset(first)))), wave_place)
-        place = plus(context, place, times(context, slot, Immediate(buffer.slot_bytes)))
-        offset, window, tile_offset = copy_source(context, access, first)
-        b.emit("s_mov_m0", [], [place])
+        place = buffer.offset + int(shared.byte_address(layout.item_offset(first)))
+        if start is None or not 0 <= place - start < reach:
+            start = place
+            at = plus(context, plus(context, Immediate(place), wave_place), times(context, slot, Immediate(buffer.slot_bytes)))
+            b.emit_early("s_mov_m0", [], [at])
+        offset, window, tile_offset = _copy_source(context, access, first, reach, place - start)
         last = [token] if index == len(firsts) - 1 else []
         b.emit(f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds", last, [offset, window, tile_offset],
-               shared=buffer.access(slot, op.phase), offen=True, lds=True)
+               shared=buffer.access(slot, op.phase), offen=True, lds=True, **({"offset": place - start} if place > start else {}))
     context.values[op.result] = token
 
 
-def copy_source(context: Lowering, access: TileAccess, item: int) -> tuple[Operand, Ref, Operand]:
-    """Lane offset, descriptor and scalar offset of a copy. (Its immediate would move the place in LDS too, and stays 0.)"""
+def _copy_source(context: Lowering, access: TileAccess, item: int, back: int, immediate: int) -> tuple[Operand, Ref, Operand]:
+    """Lane offset, descriptor and scalar offset of a copy whose descriptor begins `back` bytes early."""
+    window, fixed, tile_offset = access.window()
     scalar, constant = access.item_offset(item)
-    offset = vector_plus(context, vector_plus(context, access.lane_offset(), scalar), Immediate(constant))
+    offset = vector_plus(context, vector_plus(context, access.lane_offset(), scalar), fixed)
+    offset = vector_plus(context, offset, Immediate(constant + back - immediate))
     offset = masked_offset(context, offset, access.inside(item))
     if is_uniform(offset):
         offset = context.b.pure("v_mov_b32", offset)
-    window, tile_offset = access.window()
     if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
         tile_offset = context.b.pure("s_mov_b32", tile_offset, kind="s")
-    return offset, window, tile_offset
+    return offset, moved_back(context, window, back), tile_offset
 
 
 def _barrier(context: Lowering, op: tile.Barrier) -> None:
-    awaited = [context.values[v] for v in op.after]
-    context.b.emit("s_barrier", [], awaited, note=op.reason)
+    b, awaited = context.b, [context.values[v] for v in op.after]
+    if not op.half:
+        b.emit("s_barrier", [], awaited, note=op.reason)
+        return
+    # Half the workgroup meets one barrier more: before the loop those that shall lag behind, after it those that led.
+    compare = "s_cmp_ge_u32" if op.half == "trailing" else "s_cmp_lt_u32"
+    branch = b.begin_if([Instruction(compare, (), (context.wave, Immediate(context.program.waves // 2)))])
+    b.emit("s_barrier", [], awaited, note=f"{op.reason}: {op.half} half")
+    b.end_if(branch)
+
+
+def _await(context: Lowering, op: tile.Await) -> None:
+    context.b.emit("await", [], [context.values[v] for v in op.after], note="the operands of this cluster")
 
 
 RULES: dict[type[Op], Callable] = {
     tile.Alloc: _alloc, tile.SharedWrite: _write, tile.SharedRead: _read, tile.AsyncCopy: _async_copy, tile.Barrier: _barrier,
+    tile.Await: _await,
 }

@@ -166,8 +166,8 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
     contiguous = access.tensor.type.contiguous
     checked = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
     scalar, constant = access.item_offset(item)
-    offset = access.lane_offset()
-    buffer, tile_offset = access.window()
+    buffer, fixed, tile_offset = access.window()
+    offset = vector_plus(context, access.lane_offset(), fixed)
     if checked:
         offset, tile_offset = vector_plus(context, offset, tile_offset), Immediate(0)
     offset = vector_plus(context, offset, scalar)

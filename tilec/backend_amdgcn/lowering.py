@@ -27,6 +27,7 @@ class Lowering:
         self.values: dict[Value, Any] = {}
         self.readers: dict[Value, list[tuple[Op | None, Block]]] = {}
         self._home: dict[Value, Block] = {}
+        self.priorities: list[int] = []        # of the clusters that are open
         self._note_readers(program.body)
         self.thread = self.b.pure("v_mov_b32", Physical("v", 0), name="thread")
         self.lane = self.b.pure("v_and_b32", self.target.wave_size - 1, self.thread, name="lane")
@@ -89,7 +90,7 @@ class Lowering:
             return False
         ops = readers[0][1].ops
         between = ops[ops.index(op) + 1:ops.index(readers[0][0])]
-        return not any(isinstance(o, (tile.Barrier, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If)) for o in between)
+        return not any(isinstance(o, (tile.Barrier, tile.ClusterEnd, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If)) for o in between)
 
     # -- coordinates ----------------------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ def _step(instruction: Instruction, row: Row) -> _Step:
     if instruction.op == "s_waitcnt":
         return _Step(instruction, counts=counts_of(instruction))
     sources, results = _keys(instruction.src), _keys(instruction.dst)
-    if row.unit == "pseudo":
+    if instruction.op == "token":
         return _Step(instruction, hands_on=token_moves(sources, results))
     counter, ordered = row.counter, row.unit in ORDERED_UNITS
     registers = tuple(key for key in results if isinstance(key, int))

@@ -480,4 +480,11 @@ def _barrier(w: _Workgroup, op: tile.Barrier) -> None:
             token.ring.copying[token.slot] = None
 
 
+@means(tile.Await)
+@means(tile.ClusterBegin)
+@means(tile.ClusterEnd)
+def _order_only(w: _Workgroup, op: Op) -> None:
+    """Says something of the order of execution, nothing of values."""
+
+
 assert set(_MEANING) >= {c for c in vars(tile).values() if isinstance(c, type) and issubclass(c, Op) and c.mnemonic}

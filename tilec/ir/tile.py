@@ -284,6 +284,7 @@ class For(Op):
     step: Value = operand()
     inits: tuple[Value, ...] = operand()
     body: Block = region()
+    scheduled: bool = attribute(False)      # its barriers were derived with its clusters
 
 
 @register
@@ -295,6 +296,7 @@ class If(Op):
     condition: Value = operand()
     then: Block = region()
     otherwise: Block = region()
+    scheduled: bool = attribute(False)
 
 
 # -- form laid_out and later -----------------------------------------------------------------------------------------
@@ -374,9 +376,42 @@ class Barrier(Op):
     effect: ClassVar[Effect] = Effect.BARRIER
     after: tuple[Value, ...] = operand(())
     reason: str = attribute("publish")
+    half: str = attribute("")               # 'leading' or 'trailing': only these waves meet it, to set one half a cluster behind
 
 
-LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barrier)
+@register
+@dataclass(frozen=True, eq=False)
+class Await(Op):
+    """The accesses whose completions are listed are over for this wave."""
+
+    mnemonic: ClassVar[str] = "await"
+    effect: ClassVar[Effect] = Effect.BARRIER
+    after: tuple[Value, ...] = operand(())
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class ClusterBegin(Op):
+    """Ops from here to the ClusterEnd belong together. `kind` memory or compute: in this order; mixed: the memory accesses spread
+    evenly between the dots. `priority`: of the wave inside (s_setprio)."""
+
+    mnemonic: ClassVar[str] = "cluster_begin"
+    effect: ClassVar[Effect] = Effect.BARRIER
+    name: str = attribute("")
+    kind: str = attribute("compute")
+    priority: int = attribute(0)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class ClusterEnd(Op):
+    """Closes the cluster opened last."""
+
+    mnemonic: ClassVar[str] = "cluster_end"
+    effect: ClassVar[Effect] = Effect.BARRIER
+
+
+LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barrier, Await, ClusterBegin, ClusterEnd)
 
 
 # -- the verifier ----------------------------------------------------------------------------------------------------

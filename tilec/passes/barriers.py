@@ -55,7 +55,9 @@ class _Walk:
         for i in reversed(range(len(block.ops))):
             follows[i] = follows[i + 1] or any(self._access(inner) for inner in (block.ops[i], *_below(block.ops[i])))
         for i, op in enumerate(block.ops):
-            if isinstance(op, tile.For):
+            if isinstance(op, (tile.For, tile.If)) and op.scheduled:
+                open = []                             # barriers of its own, and one before it
+            elif isinstance(op, tile.For):
                 op, open = self._loop(op, open, follows[i + 1])
             elif isinstance(op, tile.If):
                 then, first = self._branch(op.then, open, follows[i + 1], op)

@@ -450,7 +450,8 @@ class _Rewriter:
             loaded = self._emit(load.replace(tensor=self.done[load.tensor], indices=indices, fill=fill,
                                              results=(self._typed(load.result, memory),)))
             self._emit(tile.SharedWrite(buffer, loaded, results=token, where=load.where))
-        return self._shared_read(buffer, value.like(TileType(value.type.shape, value.type.dtype, layout)), axes, load.where)
+        type = TileType(value.type.shape, value.type.dtype, layout)
+        return self._shared_read(buffer, Value(type, load.result.name), axes, load.where)
 
     def _shared_read(self, buffer: Value, result: Value, axes: tuple[int, ...], where: Location | None) -> Value:
         self._emit(tile.SharedRead(buffer, axes=axes, results=(result, Value(TokenType(), f"{result.name} read")), where=where))
@@ -468,7 +469,7 @@ class _Rewriter:
             solution = solve([Access("copy", "copy", copy_bytes=16), read], type.shape, type.dtype.bits, self.target, order)
         except InternalError:
             return None
-        copying = copy_layout(solution.shared, 16, self.program.waves, self.target.wave_size)
+        copying = copy_layout(solution.shared, 16, self.program.waves, self.target.wave_size, waves_outermost=True)
         if copying is None or copying.vector_width(contiguous) * type.dtype.bits < 128 or copying.replication().lane_mask \
                 or len(copying.replication().waves) < self.program.waves:
             return None

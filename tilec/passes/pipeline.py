@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from tilec.dtypes import dtype
 from tilec.ir import tile
 from tilec.ir.core import Block, Builder, Op, Program, ScalarType, SharedType, Substitution, TokenType, Value, clone_op
-from tilec.ir.schedule import Schedule
 from tilec.passes.place_lds import ring_bytes
 from tilec.target import Target
 
 I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
 
 
-def pipeline(program: Program, target: Target, schedule: Schedule | None) -> Program:
-    """The program with its copying loops pipelined, where the rings fit LDS."""
-    plans = [plan for op in program.walk() if isinstance(op, tile.For) and (plan := _plan(op)) is not None]
+def pipeline(program: Program, target: Target) -> Program:
+    """The program with its copying loops pipelined, where the rings fit LDS and no wave schedule has taken care of them."""
+    plans = [plan for op in program.walk() if isinstance(op, tile.For) and not op.scheduled and (plan := _plan(op)) is not None]
     rings: dict[Value, Value] = {}
     chosen: dict[tile.For, _Plan] = {}
     for plan in plans:

@@ -1,0 +1,382 @@
+"""needs, gives  form laid_out
+promise  a loop that fills LDS and reads it for dots runs as the schedule's clusters; every access that another wave's access must follow
+         is awaited at a barrier between the two, counted with the distance at which the halves of the workgroup run
+method   each op has a cluster and a number of trips that it runs ahead (cluster_plans.py). From these follow the trip, its first
+         copies and reads before the loop, and what is carried around it. Trips are unrolled by the slots of the rings, so that slots
+         are constants. Past the last tile the copies fetch it again, and nobody reads that: so no trip is special
+checked  interpreter before == after; its rule that a copy is read only behind a barrier that awaited it; the emulator's race check
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilec.dtypes import dtype
+from tilec.errors import TilecError
+from tilec.ir import tile
+from tilec.ir.core import Block, Builder, Op, Program, ScalarType, SharedType, Substitution, TokenType, Value, clone_op, definitions
+from tilec.ir.schedule import Schedule
+from tilec.passes import cluster_plans
+from tilec.passes.cluster_plans import Cluster, LoopOps, Shape
+from tilec.passes.place_lds import ring_bytes
+from tilec.target import Target
+
+I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
+Key = tuple[Value, int]                # a value of the loop body, for the tile so many trips after the current one
+
+
+def cluster(program: Program, target: Target, schedule: Schedule | None) -> Program:
+    """The program with its filling loops in clusters, where the schedule has any."""
+    if schedule is None or (schedule.is_named and schedule.name == "simple"):
+        return program
+    defining = definitions(program.body)
+    chosen: dict[tile.For, _Plan] = {}
+    for op in program.walk():
+        if isinstance(op, tile.For) and (ops := loop_ops(op, defining)) is not None:
+            plan = _plan(ops, program, target, schedule)
+            if plan is not None:
+                chosen[op] = plan
+    if not chosen and not schedule.is_named:
+        raise TilecError(f"schedule {schedule.name} finds no loop to schedule", where=program.where,
+                         limit="it needs a loop that loads tiles by its counter and multiplies them", fix="use the schedule 'simple'")
+    return program.replace(body=_Rewrite(chosen).block(program.body)) if chosen else program
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    ops: LoopOps
+    clusters: list[Cluster]
+    shape: Shape
+    rings: dict[Value, Value]
+
+
+def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
+    """The loop's ops by kind; None where it fills no ring, or a fill depends on what the trip computes, or its step is not 1."""
+    body, counter = loop.body.ops, loop.body.params[0]
+    step = defining.get(loop.step)
+    copies = tuple(op for op in body if isinstance(op, tile.AsyncCopy))
+    results = {op.results[0]: op for op in body if isinstance(op, tile.Load)}
+    writes = tuple(op for op in body if isinstance(op, tile.SharedWrite) and op.value in results)
+    loads = tuple(results[w.value] for w in writes)
+    if not (copies or loads) or (copies and loads) or not isinstance(step, tile.Constant) or step.value != 1:
+        return None
+    fills = (*copies, *loads)
+    if any(i is counter and not ok for f in fills for i, ok in zip(f.indices, f.inside or (False,) * len(f.indices))):
+        return None
+    index: list[Op] = []
+    wanted = {v for f in fills for v in f.operands}
+    for op in reversed(body):
+        if op not in fills and set(op.results) & wanted:
+            if op.effect or op.regions:
+                return None
+            index.insert(0, op)
+            wanted |= set(op.operands)
+    inside = {r for op in body for r in op.results} | set(loop.body.params)
+    known = {counter, *(r for op in index for r in op.results)}
+    if any(v in inside and v not in known for f in fills for v in f.operands):
+        return None
+    rings = {f.buffer for f in (*copies, *writes)}
+    reads = tuple(op for op in body if isinstance(op, tile.SharedRead) and op.buffer in rings)
+    dots = tuple(op for op in body if isinstance(op, tile.Dot))
+    taken = {*index, *fills, *writes, *reads, *dots}
+    others = tuple(op for op in body if op not in taken)
+    if not dots or not reads or any(op.regions or op.effect for op in others):
+        return None
+    return LoopOps(loop, tuple(index), copies, loads, writes, reads, dots, others)
+
+
+def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule) -> _Plan | None:
+    rings = list(dict.fromkeys(f.buffer for f in (*ops.copies, *ops.writes)))
+    stagger = 1 if schedule.name == "pingpong" or schedule.stagger > 1 else 0
+    asked = schedule.option("buffers") or max((n for _, n in schedule.rings), default=2)
+    room = target.lds_bytes // max(1, sum(ring_bytes(r) for r in rings))
+    slots = min(asked, room) if ops.direct else 1 if room < 2 or schedule.is_named else asked
+    if ops.direct and slots < 2 or slots < 1 or not schedule.is_named and slots < asked:
+        if schedule.is_named:
+            return None
+        listing = ", ".join(f"{r.name.removesuffix('_lds')} {ring_bytes(r)}" for r in rings)
+        raise TilecError(f"schedule {schedule.name} needs {asked} buffers of each tile", where=ops.loop.where,
+                         limit=f"{asked * sum(map(ring_bytes, rings))} bytes of LDS, {target.name} has {target.lds_bytes} (one buffer each: {listing})",
+                         fix="use fewer buffers or smaller tiles")
+    shape = Shape(slots, stagger)
+    if schedule.is_named:
+        clusters = (cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave)(ops, shape)
+    else:
+        clusters = cluster_plans.custom(ops, shape, schedule)
+    new = {r: r.like(SharedType(r.type.shape, r.type.dtype, slots, r.type.layout)) for r in rings}
+    return _Plan(ops, clusters, shape, new)
+
+
+class _Rewrite:
+    def __init__(self, plans: dict[tile.For, _Plan]):
+        self.plans = plans
+        self.rings = {old: new for plan in plans.values() for old, new in plan.rings.items()}
+
+    def block(self, block: Block) -> Block:
+        ops: list[Op] = []
+        for op in block.ops:
+            if isinstance(op, tile.For) and op in self.plans:
+                ops += _Clustered(self.plans[op]).ops()
+            elif isinstance(op, tile.Alloc) and op.result in self.rings:
+                ops.append(op.replace(results=(self.rings[op.result],)))
+            else:
+                ops.append(op.map_regions(self.block))
+        return Block(block.params, tuple(ops), block.yields)
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """A completion that a barrier awaits: the token of `op` for the tile `rel` trips ahead, and why."""
+
+    token: Value
+    rel: int
+    reason: str
+
+
+class _Clustered:
+    """One loop, rebuilt. `names` maps a value of the body, for a tile relative to the current trip, to its new value."""
+
+    def __init__(self, plan: _Plan):
+        self.plan, self.ops_, self.clusters = plan, plan.ops, plan.clusters
+        self.count, self.slots = len(plan.clusters), plan.shape.slots
+        self.place = {item.op: (number, item.ahead) for number, c in enumerate(plan.clusters) for item in c.items}
+        self.awaited = self._derive_barriers()
+        self.names: dict[Key, Value] = {}
+        self.carried: list[Value] = []
+        self.indices: dict[int, Value] = {}
+        self._check_order()
+
+    # -- what barriers must await ---------------------------------------------------------------------------------------
+
+    def _position(self, op: Op) -> int:
+        """The cluster in which an op runs for tile 0, counted from the first cluster of trip 0."""
+        number, ahead = self.place[op]
+        return number - ahead * self.count
+
+    def _derive_barriers(self) -> dict[int, list[_Awaited]]:
+        """For every cluster: what the barrier at its end awaits."""
+        found: dict[int, list[_Awaited]] = {}
+        for read in self.ops_.reads:
+            filler = next(op for op in (*self.ops_.copies, *self.ops_.writes) if op.buffer is read.buffer)
+            write, use = self._position(filler), self._position(read)
+            self._await(found, filler.results[-1], write, use, "publish", filler, read)
+            overwrite = write + self.slots * self.count
+            self._await(found, read.results[-1], use, overwrite, "hand over", read, filler)
+        return found
+
+    def _await(self, found: dict[int, list[_Awaited]], token: Value, done: int, used: int, reason: str, first: Op, second: Op) -> None:
+        """The last barrier at or after `done` that the slower half meets before the faster one reaches `used`."""
+        last = used - 1 - self.plan.shape.stagger
+        place = next((p for p in range(last, done - 1, -1) if self.clusters[p % self.count].barrier), None)
+        if place is None:
+            raise TilecError(f"the clusters leave no barrier between {_named(first)} and {_named(second)}", where=self.ops_.loop.where,
+                             limit=f"positions {done} and {used} of clusters, the halves run {self.plan.shape.stagger} apart",
+                             fix="move the copy to a later cluster, or the read to an earlier one")
+        found.setdefault(place % self.count, []).append(_Awaited(token, -(place // self.count), reason))
+
+    def _check_order(self) -> None:
+        """Within a tile, what an op needs runs before it."""
+        order = {op: (self._position(op), place) for c in self.clusters for place, op in enumerate(i.op for i in c.items)}
+        maker = {r: op for op in order for r in op.results}
+        for op, when in order.items():
+            for value in op.operands:
+                if value in maker and order[maker[value]] >= when:
+                    raise TilecError(f"the clusters run {_named(op)} before {_named(maker[value])}, which it needs", where=self.ops_.loop.where,
+                                     fix="order the clusters as the data flows")
+
+    # -- what is carried around the loop --------------------------------------------------------------------------------
+
+    def _kept(self) -> list[Key]:
+        """Values that a trip needs and an earlier trip made."""
+        made = {(r, item.ahead) for c in self.clusters for item in c.items for r in item.op.results}
+        needed: set[Key] = set()
+        done: set[Key] = set()
+        inside = {r for r, _ in made}
+        for number, c in enumerate(self.clusters):
+            uses = [(v, item.ahead) for item in c.items for v in item.op.operands if v in inside]
+            for item in c.items:
+                uses_here = [(v, item.ahead) for v in item.op.operands if v in inside]
+                needed |= {key for key in uses_here if key not in done}
+                done |= {(r, item.ahead) for r in item.op.results}
+            uses = [(a.token, a.rel) for a in self.awaited.get(number, [])] + self._operand_tokens(c)
+            needed |= {key for key in uses if key not in done}
+        while True:
+            more = {(v, rel + 1) for v, rel in needed if (v, rel + 1) not in made} - needed
+            more = {(v, rel) for v, rel in more if rel <= self.place[self._maker(v)][1]}
+            if not more:
+                break
+            needed |= more
+        order = {r: (self._position(op), i) for op in self.place for i, r in enumerate(op.results)}
+        return sorted(needed, key=lambda key: (order[key[0]], key[1]))
+
+    def _maker(self, value: Value) -> Op:
+        return next(op for op in self.place if value in op.results)
+
+    def _operand_tokens(self, c: Cluster) -> list[Key]:
+        """Completions of the reads that a cluster's dots use."""
+        wanted = {v for item in c.items if isinstance(item.op, tile.Dot) for v in item.op.operands}
+        return [(read.results[-1], 0) for read in self.ops_.reads if read.results[0] in wanted and len(read.results) > 1]
+
+    # -- building -------------------------------------------------------------------------------------------------------
+
+    def ops(self) -> list[Op]:
+        loop = self.ops_.loop
+        out, b = Builder(), Builder()
+        some = out.emit(tile.Elementwise((loop.lower, loop.upper), "lt", results=(Value(BOOL),)))
+        self.one = b.emit(tile.Constant(1, results=(Value(I32),)))
+        self.last = b.emit(tile.Elementwise((loop.upper, self.one), "sub", results=(Value(I32, "last"),)))
+        self.slot_values = [b.emit(tile.Constant(slot, results=(Value(I32),))) for slot in range(self.slots)]
+        self.carried = list(loop.inits)
+        self._prologue(b)
+        kept = self._kept()
+        spare = next(iter(self.names[key] for key in self.names if isinstance(key[0].type, TokenType)))
+        state = [*self.carried, *(self.names.get(key, spare) for key in kept)]
+        slots = b.emit(tile.Constant(self.slots, results=(Value(I32),)))
+        trips = b.emit(tile.Elementwise((loop.upper, loop.lower), "sub", results=(Value(I32, "trips"),)))
+        rest = b.emit(tile.Elementwise((trips, slots), "mod", results=(Value(I32, "rest"),)))
+        whole = b.emit(tile.Elementwise((loop.upper, rest), "sub", results=(Value(I32, "whole"),)))
+        state = self._loop(b, kept, state, loop.lower, whole, slots)
+        for number in range(self.slots - 1):
+            state = self._trip_if(b, kept, state, self._plus(b, whole, number) if number else whole, number)
+        results = tuple(state[:len(loop.inits)])
+        self.names = dict(zip(kept, state[len(loop.inits):]))
+        if self.plan.shape.stagger:
+            b.emit(tile.Barrier((), "phase", "leading", where=loop.where))
+        pending = tuple(dict.fromkeys(v for (old, _), v in self.names.items() if isinstance(old.type, TokenType)))
+        b.emit(tile.Barrier(pending, "hand over", where=loop.where))
+        out.emit(tile.If(some, Block((), tuple(b.ops), results), Block((), (), loop.inits), results=loop.results, where=loop.where))
+        return out.ops
+
+    def _plus(self, b: Builder, value: Value, number: int) -> Value:
+        constant = b.emit(tile.Constant(number, results=(Value(I32),)))
+        return b.emit(tile.Elementwise((value, constant), "add", results=(Value(I32),)))
+
+    def _loop(self, b: Builder, kept: list[Key], state: list[Value], lower: Value, upper: Value, step: Value) -> list[Value]:
+        """A loop of one trip per slot a round, over the carried values and what is kept from trip to trip."""
+        loop = self.ops_.loop
+        counter = loop.body.params[0].like()
+        params = [v.like() for v in state]
+        inner = Builder()
+        self._enter(kept, params)
+        for slot in range(self.slots):
+            self._trip(inner, counter, slot, slot)
+        body = inner.block((counter, *params), self._state(kept))
+        made = tile.For(lower, upper, step, tuple(state), body, True, results=tuple(v.like() for v in state), where=loop.where)
+        b.emit(made)
+        return list(made.results)
+
+    def _trip_if(self, b: Builder, kept: list[Key], state: list[Value], counter: Value, slot: int) -> list[Value]:
+        """One more trip, if there is a tile left."""
+        more = b.emit(tile.Elementwise((counter, self.ops_.loop.upper), "lt", results=(Value(BOOL),)))
+        inner = Builder()
+        self._enter(kept, state)
+        self._trip(inner, counter, 0, slot)
+        made = tile.If(more, inner.block((), self._state(kept)), Block((), (), tuple(state)), True,
+                       results=tuple(v.like() for v in state), where=self.ops_.loop.where)
+        b.emit(made)
+        return list(made.results)
+
+    def _enter(self, kept: list[Key], state: list[Value]) -> None:
+        count = len(self.ops_.loop.inits)
+        self.carried, self.names, self.indices = list(state[:count]), dict(zip(kept, state[count:])), {}
+
+    def _state(self, kept: list[Key]) -> list[Value]:
+        return [*self.carried, *(self.names[key] for key in kept)]
+
+    def _prologue(self, b: Builder) -> None:
+        """What the first trip expects of those before it: fills, a barrier, reads, and the distance between the halves."""
+        loop = self.ops_.loop
+        early = [(self._position(item.op) + t * self.count, place, item, t) for c in self.clusters
+                 for place, item in enumerate(c.items) for t in range(item.ahead)]
+        self.indices = {}
+        fills = [e for e in early if not isinstance(e[2].op, tile.SharedRead)]
+        for _, _, item, t in sorted(fills, key=lambda e: e[:2]):
+            self._run(b, item.op, t, loop.lower, t, t % self.slots)
+        needed = self._before_first_trip("publish")
+        b.emit(tile.Barrier(tuple(self.names[key] for key in needed if key in self.names), "publish", where=loop.where))
+        reads = [e for e in early if isinstance(e[2].op, tile.SharedRead)]
+        for _, _, item, t in sorted(reads, key=lambda e: e[:2]):
+            self._run(b, item.op, t, loop.lower, t, t % self.slots)
+        handed = [key for key in self._before_first_trip("hand over") if key in self.names]
+        if handed:
+            b.emit(tile.Barrier(tuple(self.names[key] for key in handed), "hand over", where=loop.where))
+        if self.plan.shape.stagger:
+            b.emit(tile.Barrier((), "phase", "trailing", where=loop.where))
+
+    def _before_first_trip(self, reason: str) -> list[Key]:
+        """Completions that barriers of trips before the first would have awaited."""
+        found: list[Key] = []
+        for awaited in (a for group in self.awaited.values() for a in group if a.reason == reason):
+            # In trip -n the barrier awaits tile rel - n; tiles from 0 on exist.
+            found += [(awaited.token, tile_number) for tile_number in range(max(0, awaited.rel))]
+        if reason == "publish":       # reads that the prologue itself makes
+            for read in self.ops_.reads:
+                filler = next(op for op in (*self.ops_.copies, *self.ops_.writes) if op.buffer is read.buffer)
+                found += [(filler.results[-1], t) for t in range(self.place[read][1])]
+        return list(dict.fromkeys(found))
+
+    def _trip(self, b: Builder, counter: Value, number: int, slot: int) -> None:
+        """One trip: its clusters; then every name moves one trip back."""
+        where = self.ops_.loop.where
+        for place, c in enumerate(self.clusters):
+            tokens = tuple(dict.fromkeys(self.names[key] for key in self._operand_tokens(c) if key in self.names))
+            if tokens:
+                b.emit(tile.Await(tokens, where=where))
+            b.emit(tile.ClusterBegin(c.name, c.kind, c.priority, where=where))
+            for item in c.items:
+                self._run(b, item.op, item.ahead, counter, number + item.ahead, (slot + item.ahead) % self.slots)
+            b.emit(tile.ClusterEnd(where=where))
+            if c.barrier:
+                awaited = [a for a in self.awaited.get(place, []) if (a.token, a.rel) in self.names]
+                reasons = " and ".join(dict.fromkeys(a.reason for a in awaited)) or "phase"
+                b.emit(tile.Barrier(tuple(dict.fromkeys(self.names[a.token, a.rel] for a in awaited)), reasons, where=where))
+        self.carried = [self._look(v, 0) for v in self.ops_.loop.body.yields]
+        self.names = {(v, rel - 1): new for (v, rel), new in self.names.items()}
+
+    def _look(self, value: Value, rel: int) -> Value:
+        params = self.ops_.loop.body.params
+        if value in params[1:]:
+            return self.carried[params.index(value) - 1]
+        return self.names.get((value, rel), value)
+
+    def _run(self, b: Builder, op: Op, rel: int, counter: Value, distance: int, slot: int) -> None:
+        """An op for the tile `rel` trips ahead, which is `distance` tiles after `counter`."""
+        names = _Names(self, rel)
+        if isinstance(op, (tile.AsyncCopy, tile.Load)):
+            names.map[self.ops_.loop.body.params[0]] = self._tile_index(b, counter, distance)
+            for index_op in self.ops_.index:
+                b.emit(clone_op(index_op, names))
+        else:
+            names.map[self.ops_.loop.body.params[0]] = self._plus(b, counter, distance) if distance else counter
+        new = clone_op(op, names)
+        if isinstance(op, (tile.AsyncCopy, tile.SharedWrite, tile.SharedRead)) and op.buffer in self.plan.rings:
+            new = new.replace(buffer=self.plan.rings[op.buffer], slot=self.slot_values[slot] if self.slots > 1 else None)
+        b.emit(new)
+        self.names.update({(old, rel): made for old, made in zip(op.results, new.results)})
+
+    def _tile_index(self, b: Builder, counter: Value, distance: int) -> Value:
+        """The tile that a fill fetches: `distance` after the counter, but none beyond the last."""
+        if distance not in self.indices:
+            ahead = self._plus(b, counter, distance) if distance else counter
+            self.indices[distance] = b.emit(tile.Elementwise((ahead, self.last), "minimum", results=(Value(I32),))) if distance else ahead
+        return self.indices[distance]
+
+
+class _Names(Substitution):
+    """Looks up values of the loop body for one tile."""
+
+    def __init__(self, loop: _Clustered, rel: int):
+        super().__init__()
+        self.loop, self.rel = loop, rel
+
+    def __call__(self, value: Value) -> Value:
+        return self.map[value] if value in self.map else self.loop._look(value, self.rel)
+
+
+def _named(op: Op) -> str:
+    kind = {tile.AsyncCopy: "copy", tile.Load: "load", tile.SharedWrite: "write", tile.SharedRead: "read", tile.Dot: "dot"}.get(type(op), op.mnemonic)
+    value = op.buffer if isinstance(op, (tile.AsyncCopy, tile.SharedWrite)) else op.results[0]
+    return f"the {kind} of {value.name.removesuffix('_lds') or '?'}"
+
+
+__all__ = ["cluster", "loop_ops"]

@@ -1,0 +1,231 @@
+"""Which op of a loop runs in which cluster, and how many trips early: what the named schedules stand for, and custom lists.
+
+A trip of the loop is a list of clusters. An op that runs `ahead` trips early works for the tile of a later trip. Where copies may
+stand follows from the ring: its slot is free again when the read of the tile `slots` before is behind a barrier (`cluster.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilec.errors import TilecError
+from tilec.ir import tile
+from tilec.ir.core import Op, Value
+from tilec.ir.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """An op of the trip, run for the tile `ahead` trips later."""
+
+    op: Op
+    ahead: int = 0
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Ops in order. `barrier`: all waves meet at its end. `kind` mixed: memory accesses are spread between the dots."""
+
+    kind: str
+    name: str
+    items: list[Placed] = field(default_factory=list)
+    priority: int = 0
+    barrier: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class LoopOps:
+    """The ops of a loop that fills rings in LDS and reads them: `copies` (straight to LDS) or `loads` and `writes` (through
+    registers), `reads`, `dots`, and `others`, which need no LDS; `index` is what only copies need. All in program order."""
+
+    loop: tile.For
+    index: tuple[Op, ...]
+    copies: tuple[tile.AsyncCopy, ...]
+    loads: tuple[tile.Load, ...]
+    writes: tuple[tile.SharedWrite, ...]
+    reads: tuple[tile.SharedRead, ...]
+    dots: tuple[tile.Dot, ...]
+    others: tuple[Op, ...]
+
+    @property
+    def direct(self) -> bool:
+        return not self.loads
+
+    def fill(self, ring: Value) -> Op:
+        """The op that fills a ring (of a copy through registers: the load)."""
+        for copy in self.copies:
+            if copy.buffer is ring:
+                return copy
+        write = next(w for w in self.writes if w.buffer is ring)
+        return next(load for load in self.loads if load.result is write.value)
+
+    def write(self, load: Op) -> tile.SharedWrite:
+        return next(w for w in self.writes if w.value is load.results[0])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What constrains a plan: slots of every ring, and by how many clusters the trailing half of the waves is behind."""
+
+    slots: int
+    stagger: int
+
+
+def pingpong(ops: LoopOps, shape: Shape) -> list[Cluster]:
+    """A memory and a compute cluster for each dot: what the dot needs is read just before it; one fill is issued per memory cluster."""
+    clusters: list[Cluster] = []
+    seen: set[Value] = set()
+    for dot in ops.dots:
+        wanted = _reads_of(ops, dot, seen)
+        seen.update(r.results[0] for r in wanted)
+        # The smaller operand first: it is free again first, while the larger is still on its way.
+        wanted = sorted(wanted, key=lambda r: r.results[0].type.layout.items)
+        clusters.append(Cluster("memory", f"read for {dot.result.name}", [Placed(r) for r in wanted]))
+        clusters.append(Cluster("compute", dot.result.name, [*_before(ops, dot, clusters), Placed(dot)], priority=1))
+    _after(ops, clusters)
+    _place_fills(ops, clusters, shape)
+    return clusters
+
+
+def interleave(ops: LoopOps, shape: Shape) -> list[Cluster]:
+    """A cluster per dot; operands are read in the clusters before it, one tile per cluster, and fills are spread over the trip.
+    Waves meet twice a trip."""
+    count = len(ops.dots)
+    clusters = [Cluster("mixed", dot.result.name, barrier=False) for dot in ops.dots]
+    first_use: dict[tile.SharedRead, int] = {}
+    last_use: dict[tile.SharedRead, int] = {}
+    for position, dot in enumerate(ops.dots):
+        for read in _reads_of(ops, dot, set()):
+            first_use.setdefault(read, position)
+            last_use[read] = position
+    taken: set[int] = set()
+    # What is needed first is read in the cluster right before; of two that are needed at once, the one whose registers are free
+    # longer (its last use is earlier) is read earlier.
+    for read in sorted(first_use, key=lambda r: (first_use[r], -last_use[r]), reverse=False):
+        place = first_use[read] - 1
+        while place in taken and place > last_use[read] - count:
+            place -= 1
+        taken.add(place)
+        clusters[place % count].items.append(Placed(read, 0 if place >= 0 else 1))
+    for position, (dot, cluster) in enumerate(zip(ops.dots, clusters)):
+        cluster.items += [*_before(ops, dot, clusters), Placed(dot)]
+        cluster.barrier = position % max(1, count // 2) == max(1, count // 2) - 1
+    _after(ops, clusters)
+    _place_fills(ops, clusters, shape)
+    return clusters
+
+
+def custom(ops: LoopOps, shape: Shape, schedule: Schedule) -> list[Cluster]:
+    """The clusters of a schedule spelled out. Raises TilecError where a step names nothing, or an op is left out."""
+    clusters: list[Cluster] = []
+    where = ops.loop.where
+    by_name = {_name(op.results[0].name): op for op in (*ops.reads, *ops.dots)}
+    by_fill = {_name(_filled(ops, f).name): f for f in (ops.copies or ops.loads)}
+    done: set[Op] = set()
+    leads = dict(schedule.ahead)
+    for number, planned in enumerate(schedule.clusters):
+        items: list[Placed] = []
+        for step in planned.steps:
+            table = by_fill if step.action == "copy" else by_name
+            op = table.get(_name(str(step.part)))
+            if op is None:
+                raise TilecError(f"schedule {schedule.name}: cluster {number} names {step.part}.{step.action}, which the loop does not have",
+                                 where=where, limit=f"it has {', '.join(sorted(table))}", fix="name a tile of the kernel's loop, or split it first")
+            done.add(op)
+            items.append(Placed(op, leads.get(step.part.tile, 0)))
+        clusters.append(Cluster(planned.kind, planned.name or f"{planned.kind} {number}", items, planned.priority))
+    missing = [op for op in (*ops.reads, *ops.dots) if op not in done]
+    if missing:
+        raise TilecError(f"schedule {schedule.name} leaves out {', '.join(op.results[0].name or op.mnemonic for op in missing)}", where=where,
+                         limit=f"the loop has {len(ops.reads)} reads and {len(ops.dots)} dots", fix="give each a place in a cluster")
+    for op in ops.others:
+        users = [c for c in clusters if any(set(op.results) & set(i.op.operands) for i in c.items)]
+        (users[0] if users else clusters[-1]).items.insert(0, Placed(op))
+    budget = [planned.copies for planned in schedule.clusters]
+    _place_fills(ops, clusters, shape, budget if any(budget) else None)
+    return clusters
+
+
+def _name(text: str) -> str:
+    return text.replace(" ", "")
+
+
+def _filled(ops: LoopOps, fill: Op) -> Value:
+    ring = fill.buffer if isinstance(fill, tile.AsyncCopy) else ops.write(fill).buffer
+    return next(r.results[0] for r in ops.reads if r.buffer is ring)
+
+
+def _reads_of(ops: LoopOps, dot: tile.Dot, seen: set[Value]) -> list[tile.SharedRead]:
+    wanted = {dot.a, dot.b, *dot.scales}
+    for op in reversed(ops.others):                   # operands may come through conversions
+        if set(op.results) & wanted:
+            wanted |= set(op.operands)
+    return [r for r in ops.reads if r.results[0] in wanted and r.results[0] not in seen]
+
+
+def _before(ops: LoopOps, dot: tile.Dot, clusters: Sequence[Cluster]) -> list[Placed]:
+    """Ops without LDS that a dot needs and that have no place yet."""
+    placed = {i.op for c in clusters for i in c.items}
+    wanted, found = set(dot.operands), []
+    for op in reversed(ops.others):
+        if set(op.results) & wanted and op not in placed:
+            wanted |= set(op.operands)
+            found.insert(0, Placed(op))
+    return found
+
+
+def _after(ops: LoopOps, clusters: list[Cluster]) -> None:
+    """Ops that no dot needs: at the end of the trip."""
+    placed = {i.op for c in clusters for i in c.items}
+    clusters[-1].items += [Placed(op) for op in ops.others if op not in placed]
+
+
+def _place_fills(ops: LoopOps, clusters: list[Cluster], shape: Shape, budget: list[int] | None = None) -> None:
+    """Fills in the order in which their rings become free, each in the first cluster with room where its slot is free: the trip's
+    read of the ring lies `1 + stagger` clusters (with barriers between) back. Beyond the end of the trip: the next trip's first."""
+    count = len(clusters)
+    fillers = ops.copies or ops.loads
+    hosts = [i for i, c in enumerate(clusters) if c.kind != "compute"]
+    if budget is None:
+        share = -(-len(fillers) // len(hosts))
+        budget = [share if i in hosts else 0 for i in range(count)]
+    last_read: dict[Value, int] = {}
+    for position, cluster in enumerate(clusters):
+        for item in cluster.items:
+            if isinstance(item.op, tile.SharedRead):
+                last_read[item.op.buffer] = max(position - item.ahead * count, last_read.get(item.op.buffer, -count))
+    queue = sorted(last_read, key=lambda ring: last_read[ring])
+    room = {position: budget[position % count] for position in range(-count, 3 * count)}
+    for ring in queue:
+        fill = ops.fill(ring)
+        if ops.direct:
+            free = _free_from(clusters, last_read[ring], shape.stagger)
+            place = next((p for p in range(free, 2 * count) if room[p] > 0), None)
+            if place is None:
+                raise TilecError(f"no cluster has room for the copy of {ring.name.removesuffix('_lds')}", where=ops.loop.where,
+                                 limit=f"{len(queue)} copies, room for {sum(budget)} in a trip", fix="raise next_copy of a memory cluster")
+            room[place] -= 1
+            trips, cluster = divmod(place, count)
+            clusters[cluster].items.append(Placed(fill, shape.slots - trips))
+            continue
+        # Through registers: loaded from the head of the trip on, written when the last trip's readers are done with the slot.
+        place = next(p for p in range(count) if room[p] > 0)
+        room[place] -= 1
+        clusters[place].items.append(Placed(fill, 1))
+    if not ops.direct:
+        for ring in queue:
+            free = max(_free_from(clusters, last_read[ring], shape.stagger) if shape.slots == 1 else 0, 0)
+            host = max((h for h in hosts if h >= free), default=None)
+            if host is None:
+                raise TilecError(f"no memory cluster is left to write {ring.name.removesuffix('_lds')} to LDS", where=ops.loop.where,
+                                 fix="use a schedule with another memory cluster at the end")
+            clusters[host].items.append(Placed(ops.write(ops.fill(ring)), 1))
+
+
+def _free_from(clusters: list[Cluster], read: int, stagger: int) -> int:
+    """The first cluster position at which what was read at `read` may be overwritten: a barrier that the slower half meets after
+    its read must lie before."""
+    count = len(clusters)
+    barrier = next(p for p in range(read, read + 2 * count) if clusters[p % count].barrier)
+    return barrier + 1 + stagger
