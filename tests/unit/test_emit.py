@@ -209,6 +209,12 @@ def test_the_module_assembles_and_a_fault_points_home():
     assert f"from v_add_f32 at {FILE}:2" in str(caught.value)
 
 
+def test_what_only_checkers_read_is_not_printed():
+    (barrier,) = program("s_barrier ; half=late -t").instructions()
+    assert barrier.modifiers and barrier.src
+    assert emit.instruction_text(barrier, "gfx950") == "s_barrier"
+
+
 def test_virtual_registers_are_a_bug():
     made = program("s_endpgm")
     virtual = Instruction("v_mov_b32", (whole(Register("v", 1, "acc")),), (Immediate(0),))

@@ -326,6 +326,28 @@ def test_paths_and_loops():
     assert missing(entry) == 18                     # over the shorter path
 
 
+LOAD = "buffer_load_dword {0}, {1}, s[4:7], 0 offen"
+
+
+@pytest.mark.parametrize("text, breaks", [
+    ([LOAD.format("v0", "v9"), LOAD.format("v1", "v9"), LOAD.format("v2", "v10")], []),
+    ([LOAD.format("v9", "v9"), LOAD.format("v1", "v10")], [1]),             # the first could not be issued again
+    ([LOAD.format("v1", "v10"), LOAD.format("v9", "v9")], [1]),
+    ([LOAD.format("v1", "v9"), LOAD.format("v2", "v10"), LOAD.format("v9", "v11")], [2]),
+    ([LOAD.format("v9", "v9"), "s_add_u32 s9, s9, 1", LOAD.format("v10", "v10")], []),
+    ([LOAD.format("v9", "v9"), "ds_read_b32 v20, v21", LOAD.format("v10", "v10")], []),
+    (["s_load_dword s8, s[2:3], 0", "s_load_dwordx2 s[2:3], s[2:3], 8"], [1]),
+    ([LOAD.format("v1", "v9"), "buffer_store_dword v2, v9, s[4:7], 0 offen", LOAD.format("v1", "v9")], [1]),
+    (["buffer_store_dword v2, v9, s[4:7], 0 offen", LOAD.format("v1", "v9"), LOAD.format("v3", "v9")], []),
+])
+def test_clauses_can_be_replayed(text: list[str], breaks: list[int]):
+    done = nops("\n".join(text))
+    for place in reversed(breaks):
+        assert hazardcheck.check(program("\n".join(text))) != []
+        text = [*text[:place], "s_nop 0", *text[place:]]
+    assert done == text
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_are_safe_and_no_state_is_idle(arch: str, seed: int):

@@ -19,6 +19,11 @@ from tilec.target import target
 WINDOW = 20
 """No rule reaches over more states than this (gfx950: the result of a 16-pass MFMA)."""
 
+CLAUSE_UNITS = ("vmem", "smem")
+"""Adjacent memory instructions of one unit form a clause, which the hardware may issue anew after a page fault (XNACK,
+which objects for `gfx942` and `gfx950` allow). So in a clause of several none may write what one of them, itself
+included, reads, and no store may follow a load; any other instruction between ends it [L: checkSoftClauseHazards]."""
+
 States = int | dict[int, int]
 """Required states, or required states by the producer's passes."""
 
@@ -152,6 +157,10 @@ class Shape:
     def unseen(self) -> bool:
         """Whether a rule of this producer may hold without an operand in common: by EXEC, or whatever the operands."""
         return any(not rule.pairs or "exec" in dict(rule.pairs) for _, rule in self.starts)
+
+    @cached_property
+    def stores(self) -> bool:
+        return "store" in self.row.name or "atomic" in self.row.name
 
     @cached_property
     def implied(self) -> tuple[frozenset[int], frozenset[int]]:

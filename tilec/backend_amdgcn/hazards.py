@@ -10,7 +10,7 @@ change of priority, and none is of a memory instruction, so that counts and clus
 
 from __future__ import annotations
 
-from tilec.backend_amdgcn.hazard_table import Effects, effects, required
+from tilec.backend_amdgcn.hazard_table import CLAUSE_UNITS, Effects, effects, required
 from tilec.ir.machine import Block, Immediate, Instruction, Program, successors
 
 NOP_STATES = 16
@@ -54,7 +54,27 @@ def insert(program: Program) -> Program:
             if entry != entries[i]:
                 entries[i], changed = entry, True
                 exits[i], nops[i] = _run(steps, entry, nops[i] if sweep > _EXACT_SWEEPS else {})
+    _break_clauses(blocks, nops)
     return program.replace(blocks=tuple(map(_finished, program.blocks, blocks, nops)), form="final")
+
+
+def _break_clauses(blocks: list[list[Effects]], nops: list[Nops]) -> None:
+    """Ends clauses that could not be replayed (see the table). A state more only adds to what its rules asked for."""
+    unit, reads, writes = "", frozenset[int](), frozenset[int]()
+    for steps, placed in zip(blocks, nops):
+        for step in steps:
+            if step.unit == "pseudo":
+                continue
+            if step.unit not in CLAUSE_UNITS:
+                unit = ""
+                continue
+            own_reads, own_writes = step.uses()
+            joins = unit == step.unit and step.instruction not in placed
+            if joins and (writes and step.shape.stores or (reads | own_reads) & (writes | own_writes)):
+                placed[step.instruction] = (1, "end of a clause that may be replayed")
+                joins = False
+            reads, writes = (reads | own_reads, writes | own_writes) if joins else (own_reads, own_writes)
+            unit = step.unit
 
 
 class _Window:

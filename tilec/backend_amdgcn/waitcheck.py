@@ -129,7 +129,7 @@ class Flow:
         waiting for that says nothing."""
         own = self.rows[start]
         count = self.instructions[place].modifier(_SPELLED[own.counter]) if own.counter else None
-        if count is None:
+        if count is None or own.counter is None:
             return False
         return count <= distance and count < self.limits[own.counter] if _ordered(own) else count == 0
 
