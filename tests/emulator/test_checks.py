@@ -1,4 +1,6 @@
-"""Each check bites: a small program that is right is silent, and each way to break it is reported with both instructions."""
+"""Each check bites: a small program that is right is silent, and each way to break it is reported with both
+instructions.
+"""
 
 from __future__ import annotations
 
@@ -285,7 +287,13 @@ def test_hazards_follow_the_path_taken():
 
 
 def test_an_instruction_left_out_counts_for_no_wait_state():
-    text = "v_mov_b32_e32 v1, 0\ns_nop 1\nv_readlane_b32 s8, v1, 0\nv_mov_b32_dpp v2, v1 row_shr:1 row_mask:0xf bank_mask:0xf\ns_endpgm"
+    text = """
+        v_mov_b32_e32 v1, 0
+        s_nop 1
+        v_readlane_b32 s8, v1, 0
+        v_mov_b32_dpp v2, v1 row_shr:1 row_mask:0xf bank_mask:0xf
+        s_endpgm
+    """
     assert not execute(text, checks="hazards").findings
     assert len(execute(text, checks="hazards", without=[ENTRY + 4]).findings) == 2
 

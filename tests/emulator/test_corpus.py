@@ -1,4 +1,6 @@
-"""Objects of another compiler run right, with every check on and no false alarm, whatever the order of waves and landings."""
+"""Objects of another compiler run right, with every check on and no false alarm, whatever the order of waves and
+landings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Memory instructions against numpy: widths, offsets, range checks, apertures, atomics, LDS forms, exchanges between lanes."""
+"""Memory instructions against numpy: widths, offsets, range checks, apertures, atomics, LDS forms, exchanges between
+lanes.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,8 @@ def test_half_register_loads_keep_the_other_half(name, keep):
     source = np.full(64, 0x8182, np.uint16).view(np.uint8)
     text = (
         LOAD_POINTERS
-        + f"v_mov_b32_e32 v2, 0x12345678\nglobal_load_{name} v2, v0, s[8:9]\n{WAIT}\nglobal_store_dword v1, v2, s[10:11]\ns_endpgm"
+        + f"v_mov_b32_e32 v2, 0x12345678\nglobal_load_{name} v2, v0, s[8:9]\n"
+        + f"{WAIT}\nglobal_store_dword v1, v2, s[10:11]\ns_endpgm"
     )
     outcome = execute(
         text.replace("v2, v0", "v2, v3").replace("v_mov_b32_e32 v2", "v_mov_b32_e32 v3, 0\nv_mov_b32_e32 v2"),
@@ -290,12 +293,14 @@ def test_floating_atomics():
     assert execute(text, np.array([0.5], np.float32)).outputs[0][0] == 2016.5
     text = (
         LOAD_POINTERS
-        + f"v_mov_b32_e32 v2, 0\nv_mov_b32_e32 v3, 0x3c004000\nglobal_atomic_pk_add_f16 v2, v3, s[8:9]\n{WAIT}\ns_endpgm"
+        + "v_mov_b32_e32 v2, 0\nv_mov_b32_e32 v3, 0x3c004000\n"
+        + f"global_atomic_pk_add_f16 v2, v3, s[8:9]\n{WAIT}\ns_endpgm"
     )
     assert execute(text, np.array([1, 0], np.float16)).outputs[0].tolist() == [129, 64]
     text = (
         LOAD_POINTERS
-        + f"v_mov_b32_e32 v2, 0\nv_mov_b32_e32 v3, 0x3f804000\nglobal_atomic_pk_add_bf16 v2, v3, s[8:9]\n{WAIT}\ns_endpgm"
+        + "v_mov_b32_e32 v2, 0\nv_mov_b32_e32 v3, 0x3f804000\n"
+        + f"global_atomic_pk_add_bf16 v2, v3, s[8:9]\n{WAIT}\ns_endpgm"
     )
     assert execute(text, np.array([0x3F80, 0], np.uint16)).outputs[0].tolist() == [0x4301, 0x4280]
 

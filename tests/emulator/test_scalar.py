@@ -1,4 +1,6 @@
-"""Scalar arithmetic row by row against plain Python integers, on edge values and random ones, through whole instructions."""
+"""Scalar arithmetic row by row against plain Python integers, on edge values and random ones, through whole
+instructions.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +221,8 @@ def scalars(text, count, **options):
 
 def test_operands_reach_the_rows():
     assert scalars(
-        "s_mov_b64 s[20:21], -2\ns_add_u32 s22, s20, 0x12345678\ns_addc_u32 s23, s21, -16\ns_movk_i32 s24, 0x8001\ns_mov_b32 s25, 1.0",
+        "s_mov_b64 s[20:21], -2\ns_add_u32 s22, s20, 0x12345678\ns_addc_u32 s23, s21, -16\n"
+        "s_movk_i32 s24, 0x8001\ns_mov_b32 s25, 1.0",
         6,
     ) == [M32 - 1, M32, 0x12345676, M32 - 15, 0xFFFF8001, 0x3F800000]
     assert scalars(

@@ -1,6 +1,7 @@
 """The emulator's own table of wait states against LLVM's hazard recogniser and against the compiler's table.
 
-The pairs are those of tests/unit/test_hazards.py, which compares the compiler's table with the same oracle and documents.
+The pairs are those of tests/unit/test_hazards.py, which compares the compiler's table with the same oracle and
+documents.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from tilec.emulator.decode import Program
 
 ARCHS = ("gfx942", "gfx950")
 LESS_THAN_THE_COMPILER = {"gstore_x4__dsread_w": 0, "gstore_x4__gload_w": 0}
-"""The document asks for 1 before a load overwrites store data, LLVM for 0: no load returns that soon, and LLVM's objects are right."""
+"""The document asks for 1 before a load overwrites store data, LLVM for 0: no load returns that soon, and LLVM's
+objects are right.
+"""
 
 
 def states(producer: str, consumer: str, arch: str) -> int:

@@ -1,7 +1,8 @@
 """Breaks the synchronisation of a finished code object in one place, and asks the emulator whether it notices.
 
-Mutants leave out a wait, a barrier or an s_nop, let one more operation stay in flight at a wait, or move an instruction up over
-the one before it. A mutant is reported (a finding, or a wrong result), harmless (bit-exact over landings and seeds), or missed.
+Mutants leave out a wait, a barrier or an s_nop, let one more operation stay in flight at a wait, or move an
+instruction up over the one before it. A mutant is reported (a finding, or a wrong result), harmless (bit-exact over
+landings and seeds), or missed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _ANCHORED = re.compile(r"s_(branch|cbranch|barrier|waitcnt|endpgm|nop|setprio|ca
 
 @dataclass(frozen=True)
 class Mutant:
-    """`kind`: 'wait deleted', 'wait weakened', 'barrier deleted', 'states deleted' or 'moved up'; `text` is what was changed."""
+    """`kind`: 'wait deleted', 'wait weakened', 'barrier deleted', 'states deleted' or 'moved up'; `text` is what was
+    changed.
+    """
 
     kind: str
     address: int
@@ -44,7 +47,7 @@ def mutants(code: CodeObject, executed: frozenset[int], limit: int, seed: int = 
     for kind in by_kind.values():
         generator.shuffle(kind)
     while len(drawn) < limit and any(by_kind.values()):
-        drawn += [kind.pop() for kind in by_kind.values() if kind][:limit - len(drawn)]
+        drawn += [kind.pop() for kind in by_kind.values() if kind][: limit - len(drawn)]
     return drawn
 
 
@@ -60,8 +63,12 @@ def _all(code: CodeObject, executed: frozenset[int]) -> Iterator[Mutant]:
         elif text.startswith("s_nop"):
             yield Mutant("states deleted", address, text, code, (address,))
         previous = instructions[place - 1] if place else None
-        if (previous is not None and previous.address + previous.size == address and not _ANCHORED.match(text)
-                and previous.text.startswith(("s_waitcnt", "s_barrier", "s_nop"))):
+        if (
+            previous is not None
+            and previous.address + previous.size == address
+            and not _ANCHORED.match(text)
+            and previous.text.startswith(("s_waitcnt", "s_barrier", "s_nop"))
+        ):
             swapped = code.bytes_at(address, size) + code.bytes_at(previous.address, previous.size)
             yield Mutant("moved up", address, f"{text} over {previous.text}", code.patched({previous.address: swapped}))
 
@@ -78,25 +85,33 @@ def _weakened(text: str) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`outcome`: reported, harmless or missed; `reason`: the check that saw it, the class of the harmless, or what differed."""
+    """`outcome`: reported, harmless or missed; `reason`: the check that saw it, the class of the harmless, or what
+    differed.
+    """
 
     mutant: Mutant
     outcome: str
     reason: str
 
 
-def judge(mutant: Mutant, meta: dict[str, Any], case: str, reference: ModuleType, good: CaseResult, budget: int) -> Verdict:
+def judge(
+    mutant: Mutant, meta: dict[str, Any], case: str, reference: ModuleType, good: CaseResult, budget: int
+) -> Verdict:
     """Run a mutant until something notices it. `budget`: wave instructions per run."""
     known = {(f.check, f.address, f.other_address) for f in good.findings}
     try:
         for landing, seed in RUNS:
-            result = run_case(mutant.code, meta, case, reference, landing=landing, seed=seed, without=mutant.without, limit=budget)
+            result = run_case(
+                mutant.code, meta, case, reference, landing=landing, seed=seed, without=mutant.without, limit=budget
+            )
             fresh = [f for f in result.findings if (f.check, f.address, f.other_address) not in known]
             if fresh:
                 return Verdict(mutant, "reported", fresh[0].check)
             if result.mismatches and not good.mismatches:
                 return Verdict(mutant, "reported", "wrong result")
-            unlike = any((result.outputs[name].view("u1") != good.outputs[name].view("u1")).any() for name in good.outputs)
+            unlike = any(
+                (result.outputs[name].view("u1") != good.outputs[name].view("u1")).any() for name in good.outputs
+            )
             if unlike:
                 return Verdict(mutant, "missed", f"bits differ with landing {landing}, seed {seed}")
     except TilecError as error:

@@ -15,8 +15,13 @@ from tilec.emulator import load_object
 from tilec.emulator.corpus import load_description, load_reference, run_case
 
 CORPUS = Path(__file__).resolve().parents[1] / "data" / "corpus"
-SLICE = {"softmax_row_bf16_1024__gfx942": 12, "transpose_bf16_64x64__gfx950": 10, "gemm_bf16_128x128x64_w4_s1__gfx942": 10,
-         "gemm_bf16_64x64x32_w1__gfx950": 8, "gemm_bf16_128x128x64_w4_s2__gfx950": 8}
+SLICE = {
+    "softmax_row_bf16_1024__gfx942": 12,
+    "transpose_bf16_64x64__gfx950": 10,
+    "gemm_bf16_128x128x64_w4_s1__gfx942": 10,
+    "gemm_bf16_64x64x32_w1__gfx950": 8,
+    "gemm_bf16_128x128x64_w4_s2__gfx950": 8,
+}
 
 
 def table(name: str, limit: int) -> Counter[tuple[str, str]]:
@@ -30,7 +35,9 @@ def table(name: str, limit: int) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for mutant in mutants(code, executed, limit):
         verdict = judge(mutant, meta, case, reference, good, 4 * good.statistics.instructions + 100_000)
-        assert verdict.outcome != "missed", f"{name} {mutant.kind} at {mutant.address:#x}: {mutant.text}: {verdict.reason}"
+        assert verdict.outcome != "missed", (
+            f"{name} {mutant.kind} at {mutant.address:#x}: {mutant.text}: {verdict.reason}"
+        )
         counts[mutant.kind, verdict.outcome] += 1
     return counts
 

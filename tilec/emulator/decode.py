@@ -79,7 +79,8 @@ class Decoded:
             self.instructions = {
                 address: instruction
                 for address, instruction in shared.instructions.items()
-                if sizes.get(address) == instruction.size and changed.isdisjoint(range(address, address + instruction.size, 4))
+                if sizes.get(address) == instruction.size
+                and changed.isdisjoint(range(address, address + instruction.size, 4))
             }
         targets = set()
         for address, size, text in code.instructions:

@@ -101,7 +101,9 @@ class Traits:
         self.reach = max((rule.states(arch, self.passes) for rule in rules), default=0)
 
     def _scalar_offset(self) -> bool:
-        """A buffer store whose soffset is an SGPR: one wait state is enough, by measurement on gfx950 (LLVM 22: none)."""
+        """A buffer store whose soffset is an SGPR: one wait state is enough, by measurement on gfx950 (LLVM 22:
+        none).
+        """
         last = self.instruction.parsed.operands[-1].value
         return self.instruction.name.startswith("buffer") and isinstance(last, Register)
 

@@ -273,7 +273,8 @@ class LdsRaces:
             hit &= (mark.generation == self.machine.generation[self.machine.slot[mark.waves]])[:, None]
             if part.lanes is not None:
                 hit &= part.lanes
-            touching += [(mark, int(mark.waves[row]), int(hit[row].argmax())) for row in np.flatnonzero(hit.any(axis=1))]
+            rows = np.flatnonzero(hit.any(axis=1))
+            touching += [(mark, int(mark.waves[row]), int(hit[row].argmax())) for row in rows]
         pasts = {"read": "read", "write": "written", "atomic": "changed atomically"}
         verbs = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
         for at, (mark, wave, lane) in enumerate(touching):
