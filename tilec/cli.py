@@ -1,4 +1,4 @@
-"""The `tilec` command: compile, run, emulate, dump, disasm.
+"""The `tilec` command: compile, run, emulate, dump, disasm, grid.
 
 Every command has `--json`: one JSON value on stdout and nothing else there. Faults go to stderr as tilec's errors, with
 exit status 2; status 1 means that something ran and was found wrong. Commands only parse, call and print; modules are
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilec.cli_grid import grid
 from tilec.errors import TilecError
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ def main() -> None:
       tilec dump kernels/gemm.py:gemm --diff traced simplify
       tilec disasm out/gemm.hsaco
     """
+
+
+main.add_command(grid)
 
 
 @main.command()

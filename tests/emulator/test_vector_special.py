@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -239,6 +240,19 @@ def test_every_mnemonic_that_llvm_knows_has_a_row() -> None:
         names = {*known["both"], *known[arch]} - NOT_ROWS
         rows = {name for name, row in VECTOR.items() if arch in row.architectures}
         assert rows == names
+
+
+def test_which_rows_keep_the_rest_of_their_destination() -> None:
+    """16-bit results clear the upper half but for these (LLVM, GCNSubtarget::zeroesHigh16BitsOfDest); narrower keep."""
+    sixteen = {f"v_{name}_{kind}" for name in ("min3", "max3", "med3") for kind in ("f16", "i16", "u16")}
+    sixteen |= {"v_mad_f16", "v_mad_i16", "v_mad_u16", "v_fma_f16", "v_div_fixup_f16", "v_add_i16", "v_sub_i16"}
+    sixteen |= {"v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_cvt_sr_f16_f32", "v_cvt_sr_bf16_f32"}
+    sixteen |= {"v_cvt_scalef32_f16_fp8", "v_cvt_scalef32_f16_bf8"}
+    narrow = {n for n in VECTOR if re.fullmatch(r"v_cvt_(scalef32_)?(sr_)?(pk_)?(fp8|bf8|fp4)_b?f(16|32)", n)}
+    assert {name for name, row in VECTOR.items() if row.keeps} == sixteen | narrow
+    assert [name for name, row in VECTOR.items() if row.high_result] == ["v_fma_mixhi_f16"]
+    assert [name for name, row in VECTOR.items() if row.reads_vcc] == ["v_div_fmas_f32", "v_div_fmas_f64"]
+    assert all(row.writes_exec == name.startswith("v_cmpx") for name, row in VECTOR.items())
 
 
 def register(kind: str, first: int) -> str:

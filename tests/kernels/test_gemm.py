@@ -62,8 +62,8 @@ MANY_SHAPES = [(1, 1, 1), (1, 1, 300), (1, 300, 1), (300, 1, 1), (64, 64, 32), (
 
 @pytest.mark.parametrize("c_type", ["bf16", "f32"])
 def test_one_object_serves_all_shapes(c_type, arch):                     # BL-32, BL-46
-    spec = tc.spec("bf16", (100, 101), align=2)
-    compiled = gemm.compile(spec, spec, tc.spec(c_type, (100, 101), align=DTYPES[c_type].bits // 8), arch=arch, verify=True, **SMALL)
+    specs = [tc.spec(dtype, (100, 101), align=DTYPES[dtype].bits // 8) for dtype in ("bf16", "bf16", c_type)]
+    compiled = gemm.compile(*specs, arch=arch, verify=True, **SMALL)
     for m, n, k in MANY_SHAPES:
         arguments, expected = problem(m, n, k, c_type=c_type, places=(odd_rows, dense, odd_rows), offset=1)
         run_and_compare(compiled, arguments, expected)

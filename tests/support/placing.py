@@ -1,8 +1,8 @@
 """Tensors placed in memory as users place them, in surroundings of poison.
 
-A place is a function from a shape to strides (in elements; 0 repeats an axis, negative runs backwards). Every byte that
-no element covers, before, between and behind them, is POISON: NaN in each float type, -1 or the highest integer, so that
-whatever a kernel reads beyond a tensor shows in its results, and whatever it writes there shows in `intact`.
+A place is a function from a shape to strides (in elements; 0 repeats an axis, negative runs backwards). Every byte
+that no element covers, before, between and behind them, is POISON: NaN in each float type, -1 or the highest integer,
+so that whatever a kernel reads beyond a tensor shows in its results, and whatever it writes there shows in `intact`.
 """
 
 from __future__ import annotations

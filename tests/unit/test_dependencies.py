@@ -37,10 +37,12 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": COMPILER | {"compile", "runtime", "emulator"},
     # the public names, and the tool at the top
     "__init__": COMPILER | {"compile", "runtime", "frontend"},
+    "cache_model": BASE,
     "cli_values": {"errors", "dtypes"},
+    "cli_grid": BASE | {"ir", "cache_model"},
     "trial": {"errors", "dtypes", "runtime", "emulator"},
     "cli_kernel": COMPILER | {"compile", "runtime", "frontend", "emulator", "object_report", "cli_values", "trial"},
-    "cli": {"errors", "emulator", "object_report", "cli_kernel", "trial"},
+    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_grid", "trial"},
 }
 """package or module of tilec: the others that it may import."""
 
@@ -50,7 +52,7 @@ ONLY_IN: dict[str, str] = {"hip": "tilec/runtime/hip.py"}
 LATE = {"networkx", "lark", "hip", "torch", "ml_dtypes", "click", "llvmlite"}
 """packages that are slow to import or may be missing: imported where used, so that `import tilec` stays fast."""
 
-MAY_IMPORT_EARLY = {"tilec/cli.py": {"click"}}
+MAY_IMPORT_EARLY = {"tilec/cli.py": {"click"}, "tilec/cli_grid.py": {"click"}}
 """the command line is the entry of its own process."""
 
 

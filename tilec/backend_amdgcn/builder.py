@@ -1,7 +1,7 @@
 """Builds a machine program in form virtual: emits instructions, makes registers, opens loops and conditionals.
 
 Legal by construction: a VALU instruction gets at most one SGPR or literal (the constant bus of gfx9), literals only where the
-encoding has room. `pure` instructions (addresses, masks, scalars) are numbered by value and placed in the outermost open region
+encoding has room. `pure` instructions (addresses, masks, scalars) are numbered by value and placed in the outermost open loop
 where their sources exist: what does not change in a loop is computed once, before it, without a later pass.
 Regions nest: the kernel, loop bodies, branches. A region's block stays open for hoisted code while inner regions are built.
 """
@@ -35,6 +35,7 @@ class _Region:
     """A nesting level: the block that code of this level goes to now, and the values numbered at it."""
 
     block: _OpenBlock
+    branch: bool = False        # nothing is hoisted out of it: it may not run, and what it needs would be alive around it
     numbered: dict[Any, Ref] = field(default_factory=dict)
 
 
@@ -171,7 +172,9 @@ class Builder:
         """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes only a part of it
         has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
         key = (kind, size, tuple((op, tuple(src), tuple(sorted(m.items()))) for op, src, m in steps))
+        branch = max((i for i, region in enumerate(self._regions) if region.branch), default=0)
         level = max((self.level_of(s) for _, src, _ in steps for s in src), default=0)
+        level = max(level, branch)
         for region in self._regions[:self.level + 1]:
             if key in region.numbered:
                 return region.numbered[key]
@@ -219,11 +222,11 @@ class Builder:
         self._labels += 1
         return f"{stem}_{self._labels}"
 
-    def _open(self, label: str, depth: int, title: str = "") -> None:
+    def _open(self, label: str, depth: int, title: str = "", branch: bool = False) -> None:
         """Starts a new region with a block of its own."""
         block = _OpenBlock(label, depth, title)
         self.blocks.append(block)
-        self._regions.append(_Region(block))
+        self._regions.append(_Region(block, branch))
 
     def _next_block(self, label: str) -> None:
         """Goes on at the current level in a new block."""
@@ -247,14 +250,14 @@ class Builder:
     def begin_if(self, compare: list[Instruction], branch: str = "s_cbranch_scc0") -> Branch:
         """Opens a block that runs only if `branch` is not taken after `compare`."""
         open_branch = Branch(self._regions[-1].block, compare, branch, self.label("else"), self.label("endif"))
-        self._open(self.label("then"), self._regions[-1].block.depth)
+        self._open(self.label("then"), self._regions[-1].block.depth, branch=True)
         return open_branch
 
     def begin_else(self, branch: Branch) -> None:
         self._regions[-1].block.instructions.append(Instruction("s_branch", (), (Target(branch.end),)))
         self._regions.pop()
         branch.has_else = True
-        self._open(branch.otherwise, branch.before.depth)
+        self._open(branch.otherwise, branch.before.depth, branch=True)
 
     def end_if(self, branch: Branch) -> None:
         self._regions.pop()

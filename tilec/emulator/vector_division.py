@@ -79,7 +79,9 @@ def _division_fma(form: Float) -> Callable[..., Array]:
         result = FMA[form](mode, a, b, c)
         if not mask.any():
             return result
-        a, b, c = (np.broadcast_to(x, result.shape)[mask] for x in (a, b, c))
+        a, b, c, mask, result = np.broadcast_arrays(a, b, c, mask, result)
+        result = result.copy()
+        a, b, c = a[mask], b[mask], c[mask]
         if not form.denormals(mode) & 1:
             a, b, c = form.flush(a), form.flush(b), form.flush(c)
         shift = np.where(np.abs(c) >= 2, step, -step)

@@ -249,7 +249,7 @@ def _quad_differences(masked: bool, packed: bool) -> Callable[..., Array]:
         sums = [_absolute_differences(window, b, 8, masked) for window in windows]
         if not packed:
             return np.stack([s + c[i] for i, s in enumerate(sums)])
-        result = np.zeros_like(a)
+        result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint64)
         for i, s in enumerate(sums):
             total = (s + (c >> np.uint64(16 * i))).astype(np.uint64) & np.uint64(0xFFFF)
             result |= total << np.uint64(16 * i)
@@ -287,12 +287,13 @@ def _bitwise() -> list[VectorRow]:
     return [
         _row("v_mov_b32", "u32", "u32", lambda x: x),
         _row("v_mov_b64", "u64", "u64", lambda x: x),
-        _row("v_pk_mov_b32", "v2u32", "v2u32 v2u32", lambda a, b: np.stack([a[0], b[0]])),
+        _row("v_pk_mov_b32", "v2u32", "v2u32 v2u32", lambda a, b: np.stack(np.broadcast_arrays(a[0], b[0]))),
         _row("v_accvgpr_read_b32", "u32", "u32", lambda x: x),
         _row("v_accvgpr_write_b32", "u32", "u32", lambda x: x),
         _row("v_accvgpr_mov_b32", "u32", "u32", lambda x: x),
         _row("v_swap_b32", "u32 u32", "u32 u32", lambda source, old: (source, old), accumulates=True),
-        _row("v_cndmask_b32", "u32", "u32 u32 mask", lambda a, b, mask: np.where(mask, b, a)),
+        # f32, since its sources take neg and abs
+        _row("v_cndmask_b32", "f32", "f32 f32 mask", lambda a, b, mask: np.where(mask, b, a)),
         _row("v_not_b32", "u32", "u32", lambda x: ~x),
         _row("v_and_b32", "u32", "u32 u32", lambda a, b: a & b),
         _row("v_or_b32", "u32", "u32 u32", lambda a, b: a | b),

@@ -1,10 +1,10 @@
 """One row per vector instruction: its operands as kinds, and its meaning as a pure numpy function.
 
-Arrays have shape [W, 64] (wave, lane); kinds with several items put them first: [items, W, 64]. Functions are
-elementwise, so that a packed instruction is the scalar one on a leading axis. Source modifiers (neg, abs, op_sel, DPP,
-SDWA) are applied before the call and float clamp, omod, op_sel and EXEC after it, by the caller, who also holds
-np.errstate(all="ignore"). A result shorter than its registers clears the rest (16-bit results on gfx9), unless the row
-`keeps` the other bits.
+Arrays have shape [W, 64] (wave, lane), [W, 1] from scalar registers or [1, 1] from constants, and broadcast; kinds with
+several items put them first: [items, W, 64]. Functions are elementwise, so that a packed instruction is the scalar one
+on a leading axis. Source modifiers (neg, abs, op_sel, DPP, SDWA) are applied before the call; float clamp, omod, op_sel
+and EXEC after it, by the caller, who also holds np.errstate(all="ignore"). A result shorter than its registers clears
+the rest (16-bit results on gfx9), unless the row `keeps` the other bits.
 """
 
 from __future__ import annotations

@@ -34,8 +34,9 @@ def _divided(kind: str, x: Array, scale: Array) -> Array:
 
 
 def _multiplied(kind: str, x: Array, scale: Array) -> Array:
-    """Exact products rounded once to the kind."""
+    """Exact products rounded once to the kind; any NaN is the default one."""
     wide = x * _scale(scale)
+    wide = np.where(np.isnan(wide), np.nan, wide)
     return BF16.encode(wide) if kind == "bf16" else wide.astype(np.float16 if kind == "f16" else np.float32)
 
 
@@ -90,6 +91,7 @@ def _to_32(name: str, kind: str) -> Function:
 
 def _to_32_interleaved(name: str) -> Function:
     def function(mode: Mode, a: Array, b: Array, scale: Array) -> Array:
+        a, b = np.broadcast_arrays(a, b)
         both = np.stack([a, b], axis=1).reshape(32, *a.shape[1:])
         return pack(narrowed(mode, name, _divided("f32", both, scale), "f32"), 6)
 

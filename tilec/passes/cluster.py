@@ -33,9 +33,14 @@ def cluster(program: Program, target: Target, schedule: Schedule | None) -> Prog
     chosen: dict[tile.For, _Plan] = {}
     for op in program.walk():
         if isinstance(op, tile.For) and (ops := loop_ops(op, defining)) is not None:
-            plan = _plan(ops, program, target, schedule)
-            if plan is not None:
-                chosen[op] = plan
+            try:
+                plan = _plan(ops, target, schedule)
+                if plan is not None:
+                    _Clustered(plan)
+                    chosen[op] = plan
+            except TilecError:
+                if not schedule.is_named:
+                    raise                              # a named schedule serves every loop; this one goes without
     if not chosen and not schedule.is_named:
         raise TilecError(f"schedule {schedule.name} finds no loop to schedule", where=program.where,
                          limit="it needs a loop that loads tiles by its counter and multiplies them", fix="use the schedule 'simple'")
@@ -85,7 +90,7 @@ def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
     return LoopOps(loop, tuple(index), copies, loads, writes, reads, dots, others)
 
 
-def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule) -> _Plan | None:
+def _plan(ops: LoopOps, target: Target, schedule: Schedule) -> _Plan | None:
     rings = list(dict.fromkeys(f.buffer for f in (*ops.copies, *ops.writes)))
     stagger = 1 if schedule.name == "pingpong" or schedule.stagger > 1 else 0
     asked = schedule.option("buffers") or max((n for _, n in schedule.rings), default=2)
