@@ -171,13 +171,13 @@ class Builder:
                       name: str = "") -> Ref:
         """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes only a part of it
         has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
-        key = (kind, size, tuple((op, tuple(src), tuple(sorted(m.items()))) for op, src, m in steps))
+        key = (kind, size, *[(op, src, *sorted(modifiers.items())) if modifiers else (op, src) for op, src, modifiers in steps])
+        for region in self._regions:
+            if (known := region.numbered.get(key)) is not None:
+                return known
         branch = max((i for i, region in enumerate(self._regions) if region.branch), default=0)
         level = max((self.level_of(s) for _, src, _ in steps for s in src), default=0)
         level = max(level, branch)
-        for region in self._regions[:self.level + 1]:
-            if key in region.numbered:
-                return region.numbered[key]
         saved_name, self.name = self.name, name or self.name
         result = self.register(kind, size)
         self.name = saved_name
