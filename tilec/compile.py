@@ -6,8 +6,10 @@ verifiers and each pass's independent checker run between all of them; in use th
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +108,20 @@ class Compiled:
         return self.machine.resources
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Passes make records by the ten thousand that live on in `stages`; to search them for cycles again and again would take a
+    fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_collector_paused()
 def compile(program: Program, arch: str, schedule: Schedule | None = None, verify: bool = False) -> Compiled:
     """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its promise."""
     options = Options(target(arch), schedule)
