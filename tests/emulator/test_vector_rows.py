@@ -195,10 +195,10 @@ def test_integer_clamp(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(VECTOR))
 def test_sources_may_be_scalars_or_constants(name: str) -> None:
-    """Operands from SGPRs come as [waves, 1], constants as [1, 1]: the result is that of the same values in all lanes."""
+    """Operands from SGPRs come as [waves, 1], constants as [1, 1]: as if the same values stood in all lanes."""
     row = VECTOR[name]
     rng = random.Random(zlib.crc32(name.encode()) + 2)
-    named = {modifier: 0xCA for modifier in row.modifiers}
+    named = dict.fromkeys(row.modifiers, 0xCA)
     listed = [[[random_item(k, rng) for _ in range(items_of(k))] for k in row.src] for _ in range(128)]
     full = [to_array(kind, list(column)) for kind, column in zip(row.src, zip(*listed))]
     full = [a.reshape(*a.shape[:-1], 2, 64) for a in full]

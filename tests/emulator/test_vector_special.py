@@ -225,6 +225,39 @@ def test_mbcnt_counts_bits_below_the_lane(name: str) -> None:
             assert got[wave, lane] == want % (1 << 32)
 
 
+def test_perm_with_one_selector_for_all_lanes() -> None:
+    rng = random.Random(6)
+    a, b = (np.array([[rng.getrandbits(32) for _ in range(64)]], np.uint32) for _ in range(2))
+    function = VECTOR["v_perm_b32"].function
+    for selector in [
+        0x07060302,
+        0x05040100,
+        0x00010203,
+        0x07030501,
+        0x0C0C0100,
+        *(rng.getrandbits(32) for _ in range(40)),
+    ]:
+        selector &= 0x0F0F0F0F if selector % 3 else 0x07070707
+        one = np.array([[selector]], np.uint32)
+        assert np.array_equal(function(Mode(), a, b, one), function(Mode(), a, b, np.broadcast_to(one, a.shape)))
+
+
+def test_64_bit_multiply_add_around_zero() -> None:
+    """Sums that cancel to -1, 0 and 1, where carry and sign part."""
+    rng = random.Random(8)
+    pairs = [(rng.getrandbits(32), rng.getrandbits(32)) for _ in range(64)]
+    for delta in (-1, 0, 1):
+        for name, kind, bits in (("v_mad_u64_u32", "u", 64), ("v_mad_i64_i32", "i", 64)):
+            a, b = (np.array(x, np.uint32).view(f"{kind}4") for x in zip(*pairs))
+            addends = [delta - int(x) * int(y) & (1 << bits) - 1 for x, y in zip(a, b)]
+            c = np.array(addends, np.uint64).view(f"{kind}8")
+            result, carry = VECTOR[name].function(Mode(), a, b, c)
+            for i in range(64):
+                total = int(a[i]) * int(b[i]) + int(c[i])
+                assert int(result[i]) & (1 << 64) - 1 == total & (1 << 64) - 1
+                assert bool(carry[i]) == bool(total >> 64 & 1)
+
+
 # The table
 
 

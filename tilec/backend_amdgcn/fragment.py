@@ -157,6 +157,14 @@ def pack(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
     return b.value("v_perm_b32", pairs[1], pairs[0], 0x05040100) if len(pairs) == 2 else pairs[0]
 
 
+def side_by_side(b: Builder, items: list[Ref], bits: int) -> Ref:
+    """Zero-extended items packed in one dword, the first lowest."""
+    result = items[0]
+    for i, item in enumerate(items[1:], 1):
+        result = b.value("v_lshl_or_b32", item, i * bits, result)
+    return result
+
+
 def round_pair(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
     """One or two f32 values rounded to nearest even to f16 or bf16, in one dword."""
     low, high = items[0], items[1] if len(items) > 1 else Immediate(0)

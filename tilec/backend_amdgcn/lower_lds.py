@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilec.backend_amdgcn.address import TileAccess, is_uniform, masked_offset, moved_back, plus, tile_access, times, vector_plus
-from tilec.backend_amdgcn.fragment import Fragment, Stored, joined
+from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, side_by_side
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
 from tilec.ir import tile
@@ -194,28 +194,20 @@ class _LdsFragment(Fragment):
     def value(self, item: int) -> Operand:
         return Stored(self.builder, self.type, [self.dword(i) for i in range(self.dwords)]).value(item)
 
-    def _emit(self, op: str, kind: str, size: int, part: LdsPart, into: Ref | None = None) -> Ref:
+    def _emit(self, op: str, kind: str, size: int, part: LdsPart) -> Ref:
         b = self.builder
         address, offset = self.addresses.of(part.xor, part.offset)
         where, b.where = b.where, self.op.where
-        register = into or b.register(kind, size, self.op.results[0].name)
+        register = b.register(kind, size, self.op.results[0].name)
         b.emit(op, [register, self.token], [address], shared=self.shared, **({"offset": offset} if offset else {}))
         b.where = where
         return register
 
     def _narrow(self, parts: list[LdsPart]) -> Ref:
-        """Items of 1 or 2 bytes that do not lie side by side: the first clears a register, d16_hi fills its upper half; bytes are
-        read into two registers and put together."""
-        wide = self.access.instruction.bytes == 2
-        stem = "ds_read_u16" if wide else "ds_read_u8"
-        lanes = [parts] if wide else [parts[0::2], parts[1::2]]
-        halves: list[Ref] = []
-        for group in (g for g in lanes if g):
-            half = self._emit(stem, self.kind if wide else "v", 1, group[0])
-            if len(group) > 1:
-                self._emit(f"{stem}_d16_hi", "v", 1, group[1], into=half)
-            halves.append(half)
-        return halves[0] if len(halves) == 1 else self.builder.value("v_lshl_or_b32", halves[1], 8, halves[0])
+        """Items of 1 or 2 bytes that do not lie side by side, each read into a register of its own and put together."""
+        bytes_each = self.access.instruction.bytes
+        op = {1: "ds_read_u8", 2: "ds_read_u16"}[bytes_each]
+        return side_by_side(self.builder, [self._emit(op, "v", 1, part) for part in parts], 8 * bytes_each)
 
 
 def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
@@ -276,7 +268,7 @@ def _barrier(context: Lowering, op: tile.Barrier) -> None:
     # Half the workgroup meets one barrier more: before the loop those that shall lag behind, after it those that led.
     compare = "s_cmp_ge_u32" if op.half == "trailing" else "s_cmp_lt_u32"
     branch = b.begin_if([Instruction(compare, (), (context.wave, Immediate(context.program.waves // 2)))])
-    b.emit("s_barrier", [], awaited, note=f"{op.reason}: {op.half} half")
+    b.emit("s_barrier", [], awaited, note=f"{op.reason}: {op.half} half", half={"trailing": "late", "leading": "early"}[op.half])
     b.end_if(branch)
 
 

@@ -15,7 +15,7 @@ from tilec.backend_amdgcn.address import (
     TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, minus, plus, product64, tile_access, times,
     vector_plus, vector_times, wide_address,
 )
-from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, storage_bits, unpack
+from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, side_by_side, storage_bits, unpack
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
@@ -131,31 +131,22 @@ def _load_run(context: Lowering, access: TileAccess, first: int, count: int) -> 
             _buffer(context, access, f"buffer_load_{LOADS[bytes_each]}", start, dst=result)
             dwords += [result[i] for i in range(bytes_each // 4)]
         return dwords
-    parts = 4 // bytes_each                # vectors that fill a dword
     result = []
     for start in range(first, first + count, 4 // size):
         pieces = [i for i in range(start, min(start + 4 // size, first + count), vector)]
-        result.append(_assemble_dword(context, access, pieces, bytes_each, parts))
+        result.append(_assemble_dword(context, access, pieces, bytes_each))
     return result
 
 
-def _assemble_dword(context: Lowering, access: TileAccess, pieces: list[int], bytes_each: int, parts: int) -> Ref:
-    """One dword from loads of 1 or 2 bytes: the d16 forms fill either half and keep the other."""
-    b = context.b
-    if bytes_each == 2:
-        result = b.register("v")
-        _buffer(context, access, "buffer_load_ushort", pieces[0], dst=result)
-        if len(pieces) > 1:
-            _buffer(context, access, "buffer_load_short_d16_hi", pieces[1], dst=result)
-        return result
-    halves = []
-    for offset in range(min(2, len(pieces))):
-        half = b.register("v")
-        _buffer(context, access, "buffer_load_ubyte", pieces[offset], dst=half)
-        if offset + 2 < len(pieces):
-            _buffer(context, access, "buffer_load_ubyte_d16_hi", pieces[offset + 2], dst=half)
-        halves.append(half)
-    return halves[0] if len(halves) == 1 else b.value("v_lshl_or_b32", halves[1], 8, halves[0])
+def _assemble_dword(context: Lowering, access: TileAccess, pieces: list[int], bytes_each: int) -> Ref:
+    """One dword from loads of 1 or 2 bytes, each into a register of its own: with ECC on its registers, which this hardware has,
+    the d16 forms do not keep the other half (LLVM: d16PreservesUnusedBits)."""
+    loaded = []
+    for piece in pieces:
+        result = context.b.register("v")
+        _buffer(context, access, f"buffer_load_{LOADS[bytes_each]}", piece, dst=result)
+        loaded.append(result)
+    return side_by_side(context.b, loaded, 8 * bytes_each)
 
 
 def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref | None = None, data: Operand | None = None,
@@ -300,16 +291,17 @@ def _store_run(context: Lowering, access: TileAccess, fragment: Fragment, first:
     if bytes_each >= 4:
         _buffer(context, access, f"buffer_store_{STORES[bytes_each]}", first, data=joined(b, dwords), mask=mask, last=last)
     else:
-        _store_part(context, access, first, dwords[0], first * size % 4, bytes_each, mask)
+        _store_part(context, access, first, dwords[0], first * size % 4, bytes_each, mask, last)
     return dwords
 
 
-def _store_part(context: Lowering, access: TileAccess, item: int, dword: Operand, byte: int, bytes_each: int, mask: Operand | None) -> None:
+def _store_part(context: Lowering, access: TileAccess, item: int, dword: Operand, byte: int, bytes_each: int,
+                mask: Operand | None, last: int = 0) -> None:
     """Stores 1 or 2 bytes out of a dword: the low ones, or by the d16_hi form those from bit 16 on."""
     if byte % 2:
         dword, byte = context.b.value("v_lshrrev_b32", 8, in_vgpr(context.b, dword)), byte - 1
     suffix = "_d16_hi" if byte == 2 else ""
-    _buffer(context, access, f"buffer_store_{STORES[bytes_each]}{suffix}", item, data=dword, mask=mask)
+    _buffer(context, access, f"buffer_store_{STORES[bytes_each]}{suffix}", item, data=dword, mask=mask, last=last)
 
 
 def _store_elements(context: Lowering, access: TileAccess, first: int, dwords: list[Operand], mask: Operand | None) -> None:
@@ -370,15 +362,7 @@ def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRe
         return Stored(b, type, [v[i] for v in values for i in range(v.size)])
     per_dword = 32 // bits
     raw = [values[i:i + per_dword] for i in range(0, len(values), per_dword)]
-    return Stored(b, type, [_pack_raw(context, bits, group) for group in raw])
-
-
-def _pack_raw(context: Lowering, bits: int, items: list[Operand]) -> Operand:
-    """Zero-extended items side by side in a dword."""
-    result = items[0]
-    for i, item in enumerate(items[1:], 1):
-        result = context.b.value("v_lshl_or_b32", item, i * bits, result)
-    return result
+    return Stored(b, type, [side_by_side(b, group, bits) for group in raw])
 
 
 def _raw_item(context: Lowering, fragment: Fragment, item: int) -> Operand:

@@ -116,16 +116,16 @@ class Checker:
         for instruction in block.body:
             if sink is not None:
                 sink.before(batch, instruction)
-            if waits and batch.in_flight and not instruction.touches.isdisjoint(batch.in_flight):
+            if waits and batch.in_flight and not batch.in_flight.keys().isdisjoint(instruction.touches):
                 self._check_in_flight(batch, instruction)
             self.current = instruction
             undefined = batch.undefined
             if definedness and undefined:
-                if not instruction.reads.isdisjoint(undefined):
+                if not undefined.keys().isdisjoint(instruction.reads):
                     self._step_undefined(batch, instruction)
                 else:
                     instruction.execute(batch)
-                    if instruction.unit != "memory" and not instruction.writes.isdisjoint(undefined):
+                    if instruction.unit != "memory" and not undefined.keys().isdisjoint(instruction.writes):
                         shadow.apply(batch, instruction, {})
             else:
                 instruction.execute(batch)

@@ -99,27 +99,34 @@ class Format:
         Nearest even, or, with `random` (uint32, of which the top `random_bits` count), truncated after adding that
         fraction of the last place. Infinity saturates with `saturate`, NaN never does unless the format lacks one.
         """
-        wide = np.asarray(x, np.float64)
-        size = np.abs(wide)
-        lowest = 1 - self.bias
-        finite = np.isfinite(size)
-        exponent = np.where(finite & (size > 0), np.frexp(size)[1] - 1, lowest)
-        exponent = np.clip(exponent, lowest, lowest + (1 << self.exponent))  # the upper end is beyond every format
-        count = np.ldexp(np.where(finite, size, 0.0), self.mantissa - exponent)
-        if random is None:
-            count = np.rint(count)
+        x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+        unsigned, mantissa, bias = (np.uint32, 23, 127) if x.dtype == np.float32 else (np.uint64, 52, 1023)
+        bits = x.view(unsigned)
+        sign_bit = unsigned(1 << 8 * x.dtype.itemsize - 1)
+        magnitude = bits & ~sign_bit
+        drop = mantissa - self.mantissa
+        noise = None if random is None else random >> np.uint32(32 - random_bits)
+        if noise is None:
+            increment = (magnitude >> unsigned(drop) & unsigned(1)) + unsigned((1 << drop - 1) - 1)
         else:
-            fraction = np.ldexp((random >> np.uint32(32 - random_bits)).astype(np.float64), -random_bits)
-            count = np.floor(count + fraction)
-        magnitude = np.minimum((exponent - lowest) * (1 << self.mantissa) + count, self.sign).astype(np.int64)
-        overflow = ~finite | (magnitude > self.largest_code)
-        beyond = self.largest_code if saturate or self.special == "finite" else self.infinity_code
-        magnitude = np.where(overflow, beyond, magnitude)
-        magnitude = np.where(np.isnan(wide), self.nan_code, magnitude)
-        negative = np.signbit(wide)
+            increment = noise.astype(unsigned) << unsigned(drop - random_bits)
+        codes = ((magnitude + increment) >> unsigned(drop)).astype(np.int64) - (bias - self.bias << self.mantissa)
+        size = np.abs(x)
+        small = size < 2.0 ** (1 - self.bias)  # below the normal numbers the unit stays the same
+        if small.any():
+            count = np.ldexp(np.where(small, size, 0.0), self.mantissa + self.bias - 1)
+            count = (
+                np.rint(count) if noise is None else np.floor(count + np.ldexp(noise.astype(np.float64), -random_bits))
+            )
+            codes = np.where(small, np.minimum(count, 1 << self.mantissa).astype(np.int64), codes)
+        overflow = codes > self.largest_code
+        if overflow.any():  # infinity and NaN are among them
+            beyond = self.largest_code if saturate or self.special == "finite" else self.infinity_code
+            codes = np.where(overflow, np.where(np.isnan(x), self.nan_code, beyond), codes)
+        negative = bits & sign_bit != 0
         if self.special == "fnuz":
-            negative &= (magnitude != 0) & (magnitude != self.sign)
-        return (magnitude | np.where(negative, self.sign, 0)).astype(self.dtype)
+            negative &= (codes != 0) & (codes != self.sign)
+        return (codes | np.where(negative, self.sign, 0)).astype(self.dtype)
 
 
 F16 = Format("f16", 5, 10, 15, "ieee")

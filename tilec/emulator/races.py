@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tilec.emulator.wave import Batch
 
 Array = np.ndarray[Any, Any]
-LOG = 1024
+LOG = 256
 """Accesses remembered per generation, to name both instructions of a race."""
 
 

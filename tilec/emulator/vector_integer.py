@@ -147,6 +147,8 @@ def _align_byte(a: Array, b: Array, count: Array) -> Array:
 
 def _permute_bytes(a: Array, b: Array, selector: Array) -> Array:
     """Each selector byte picks from {a, b}: 0-7 that byte, 8-11 the sign of byte 1, 3, 5, 7, 12 zero, above it 0xff."""
+    if selector.size == 1 and all(choice < 8 for choice in int(selector.flat[0]).to_bytes(4, "little")):
+        return _permute_uniformly(a, b, int(selector.flat[0]))
     joined = _joined(a, b)
     result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, selector.shape), np.uint32)
     for byte in range(4):
@@ -158,6 +160,20 @@ def _permute_bytes(a: Array, b: Array, selector: Array) -> Array:
             constant = np.where(choice == 12, np.uint32(0), np.uint32(0xFF))
             picked = np.where(choice < 8, picked, np.where(choice < 12, sign, constant))
         result |= picked << np.uint32(8 * byte)
+    return result
+
+
+def _permute_uniformly(a: Array, b: Array, selector: int) -> Array:
+    """The same for one selector of plain bytes: a shift and a mask for each distance that bytes of a source move."""
+    masks: dict[tuple[bool, int], int] = {}
+    for byte, choice in enumerate(selector.to_bytes(4, "little")):
+        move = choice >= 4, 8 * (byte - choice % 4)
+        masks[move] = masks.get(move, 0) | 0xFF << 8 * byte
+    result: Any = np.uint32(0)
+    for (from_a, left), mask in masks.items():
+        source = a if from_a else b
+        moved = source << np.uint32(left) if left >= 0 else source >> np.uint32(-left)
+        result = result | moved & np.uint32(mask)
     return result
 
 

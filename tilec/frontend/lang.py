@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilec import dtypes
 from tilec.errors import TilecError
 from tilec.frontend import source
@@ -25,7 +27,7 @@ from tilec.frontend.values import (
     unary,
 )
 from tilec.ir.core import Op, ScalarType, Value
-from tilec.ir.tile import Cast, Constant, Dim, Dot, Elementwise, Iota, ProgramId, View
+from tilec.ir.tile import Cast, Constant, Dim, Dot, Elementwise, Iota, ProgramId, Require, View
 
 __all__ = [
     "abs",
@@ -46,6 +48,7 @@ __all__ = [
     "program_id",
     "range",
     "reciprocal",
+    "require",
     "rsqrt",
     "scalar",
     "sin",
@@ -222,7 +225,7 @@ def program_id(grid: Any) -> Any:
     values = tuple(tracer.resolve(scalar_index(tracer, extent)) for extent in extents)
     defined = {r: op for op in tracer.scopes[0].builder.ops for r in op.results}
     for value in values:
-        _require_host_value(value, defined)
+        _require_host_value(value, defined, "the grid")
     if tracer.grid is None:
         tracer.grid, tracer.grid_where = values, source.here()
         frame = source.user_frame()
@@ -256,15 +259,36 @@ def _expression(value: Value, defined: dict[Value, Op]) -> Any:
     )
 
 
-def _require_host_value(value: Value, defined: dict[Value, Op]) -> None:
+def require(condition: Any, text: str) -> None:
+    """What a launch must satisfy: where the condition, on shapes and scalar arguments, is false, the launch is refused
+    with `text` and the numbers. A condition on Consts is decided when the kernel is compiled."""
+    tracer = current()
+    if not isinstance(text, str):
+        raise TilecError(f"require with {text!r}", fix="say what must hold: tc.require(n <= 8, 'n must be at most 8')")
+    if isinstance(condition, (bool, np.bool_)):
+        if not condition:
+            raise TilecError(text)
+        return
+    if not isinstance(condition, Scalar) or condition.dtype.kind != "bool":
+        given = condition._describe() if isinstance(condition, Number) else f"a {type(condition).__name__}"
+        raise TilecError(f"require of {given}", fix="compare scalars: tc.require(X.shape[1] <= BN, '...')")
+    if len(tracer.scopes) > 1:
+        raise TilecError(f"require inside a {tracer.scopes[-1].kind}", fix="call it at the top of the kernel")
+    value = tracer.resolve(read(condition))
+    defined = {r: op for op in tracer.scopes[0].builder.ops for r in op.results}
+    _require_host_value(value, defined, "what is required")
+    tracer.effect(Require, condition=value, text=text)
+
+
+def _require_host_value(value: Value, defined: dict[Value, Op], what: str) -> None:
     op = defined.get(value)
     if op is None or isinstance(op, Dim):
         return
     if not isinstance(op, HOST_OPS):
         raise TilecError(
-            f"the grid depends on {op.mnemonic}",
-            limit="the host evaluates the grid before the launch, from shapes and scalar arguments",
+            f"{what} depends on {op.mnemonic}",
+            limit=f"the host evaluates {what} before the launch, from shapes and scalar arguments",
             fix="pass the number as an argument",
         )
     for operand in op.operands:
-        _require_host_value(operand, defined)
+        _require_host_value(operand, defined, what)

@@ -18,7 +18,7 @@ import numpy as np
 from tilec.dtypes import i32
 from tilec.errors import InternalError, TilecError
 from tilec.ir import numerics, tile
-from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value, used_outside
+from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value, definitions, used_outside
 
 Observer = Callable[[tuple[int, ...], Op, tuple[Any, ...]], None]
 
@@ -39,13 +39,15 @@ def run(program: Program, arguments: Mapping[str, Any], program_ids: Iterable[tu
 
 
 def evaluate_grid(program: Program, arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """The number of workgroups per axis of `program_id`, from the scalars and the tensors' `.shape` alone."""
+    """The number of workgroups per axis of `program_id`, from the scalars and the tensors' `.shape` alone. Raises
+    TilecError where these do not meet what the program requires."""
     given = [_argument(p, arguments) for p in program.params]
     key = tuple([tuple(a.shape) if isinstance(p.type, TensorType) else a for p, a in zip(program.params, given)])
     known = _GRIDS.setdefault(program, {})
     if key not in known:
         host = _Workgroup(program, {p: _bind_shape(p, a) for p, a in zip(program.params, given)}, (), None)
-        for op in grid_ops(program):
+        required = [op for op in program.body.ops if isinstance(op, tile.Require)]
+        for op in [*_ops_for(program, {*program.grid, *(op.condition for op in required)}), *required]:
             host.execute(op)
         if len(known) >= _KNOWN_GRIDS:
             known.clear()
@@ -59,12 +61,17 @@ _GRIDS: WeakKeyDictionary[Program, dict[tuple[Any, ...], tuple[int, ...]]] = Wea
 
 def grid_ops(program: Program) -> list[Op]:
     """The top-level ops that the grid follows from, in order."""
-    live, needed = set(program.grid), []
+    return _ops_for(program, set(program.grid))
+
+
+def _ops_for(program: Program, live: set[Value]) -> list[Op]:
+    """The top-level ops that the host evaluates to know these values."""
+    needed = []
     for op in reversed(program.body.ops):
         if live.intersection(op.results):
             if op.effect or isinstance(op, tile.ProgramId):
-                raise TilecError("the grid must follow from shapes and scalar arguments alone", where=op.where,
-                                 limit=f"it depends on {op.mnemonic}")
+                raise TilecError("the grid must follow from shapes and scalar arguments alone, and what is required too",
+                                 where=op.where, limit=f"it depends on {op.mnemonic}")
             needed.append(op)
             live |= used_outside(op)
     return needed[::-1]
@@ -415,6 +422,44 @@ def _for(w: _Workgroup, op: tile.For) -> tuple[Any, ...]:
 @means(tile.If)
 def _if(w: _Workgroup, op: tile.If) -> tuple[Any, ...]:
     return w.block(op.then if w[op.condition] else op.otherwise)
+
+
+@means(tile.Require)
+def _require(w: _Workgroup, op: tile.Require) -> None:
+    if not w[op.condition]:
+        raise TilecError(f"kernel {w.program.name}: {op.text}", where=op.where, limit=_unmet(w, op.condition))
+
+
+_COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def _unmet(w: _Workgroup, condition: Value) -> str:
+    """The condition in numbers, and the shapes and scalars that it follows from."""
+    made_by = definitions(w.program.body)
+    sources: dict[str, None] = {}
+
+    def collect(value: Value) -> None:
+        match made_by.get(value):
+            case None:
+                sources[f"{value.name} = {w[value]}"] = None
+            case tile.Dim() as op:
+                sources[f"{op.tensor.name}.shape[{op.axis}] = {w[value]}"] = None
+            case op:
+                for operand in op.operands:
+                    if not isinstance(operand.type, TensorType):
+                        collect(operand)
+
+    def shown(value: Value) -> str:
+        match made_by.get(value):
+            case tile.Elementwise(function="and") as op:
+                return " and ".join(shown(a) for a in op.arguments if not w[a])
+            case tile.Elementwise() as op if op.function in _COMPARISONS:
+                left, right = w.all(op.arguments)
+                return f"{left} {_COMPARISONS[op.function]} {right}"
+        return "the condition"
+
+    collect(condition)
+    return f"{shown(condition)} does not hold; {', '.join(sources)}"
 
 
 # -- LDS -------------------------------------------------------------------------------------------------------------

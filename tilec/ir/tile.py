@@ -411,6 +411,18 @@ class ClusterEnd(Op):
     effect: ClassVar[Effect] = Effect.BARRIER
 
 
+@register
+@dataclass(frozen=True, eq=False)
+class Require(Op):
+    """What a launch must satisfy: the host evaluates the condition together with the grid, and refuses the launch with
+    `text` where it is false. Only the traced program has it; `simplify` leaves it to the host."""
+
+    mnemonic: ClassVar[str] = "require"
+    effect: ClassVar[Effect] = Effect.WRITE     # kept, though nobody reads it
+    condition: Value = operand()
+    text: str = attribute()
+
+
 LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barrier, Await, ClusterBegin, ClusterEnd)
 
 
@@ -422,6 +434,9 @@ def verify(program: Program) -> None:
     _verify_block(program, program.body, scope, defined)
     for value in program.grid:
         _require(value in scope, "a grid extent is not defined at the top level", None)
+    top = set(map(id, program.body.ops))
+    for op in program.walk():
+        _require(not isinstance(op, Require) or id(op) in top, "require is not at the top level", op)
 
 
 def _verify_block(program: Program, block: Block, scope: set[Value], defined: set[Value]) -> None:
@@ -449,6 +464,7 @@ def _verify_block(program: Program, block: Block, scope: set[Value], defined: se
 def _verify_op(program: Program, op: Op) -> None:
     laid_out = program.form != "traced"
     _require(laid_out or not isinstance(op, LAID_OUT_ONLY), f"{op.mnemonic} needs form laid_out", op)
+    _require(not (laid_out and isinstance(op, Require)), f"{op.mnemonic} in form {program.form}", op)
     for result in op.results:
         if isinstance(result.type, TileType):
             has_layout = result.type.layout is not None
@@ -591,6 +607,11 @@ def _for(op: For) -> None:
         _require(len({v.type for v in values}) == 1, f"the loop changes the type of %{values[1].name}", op)
 
 
+def _require_op(op: Require) -> None:
+    scalar = isinstance(op.condition.type, ScalarType)
+    _require(scalar and op.condition.dtype.kind == "bool", "require needs a scalar bool", op)
+
+
 def _if(op: If) -> None:
     scalar = isinstance(op.condition.type, ScalarType)
     _require(scalar and op.condition.dtype.kind == "bool", "if needs a scalar bool", op)
@@ -611,7 +632,7 @@ _RULES = {
     Constant: _constant, Iota: _iota, View: _view, Elementwise: _elementwise, Cast: _same_layout_and_shape,
     Broadcast: _broadcast, ExpandDims: _expand_dims, Permute: _permute, Reduce: _reduce, Dot: _dot, Load: _access,
     Store: _access, LoadScalar: _load_scalar, Gather: _per_element, Scatter: _per_element, AtomicAdd: _per_element,
-    For: _for, If: _if,
+    For: _for, If: _if, Require: _require_op,
     SharedWrite: _token, AsyncCopy: _access_and_token,
 }
 

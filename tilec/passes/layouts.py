@@ -26,7 +26,7 @@ from tilec.passes import dots
 from tilec.passes.swizzle import Access, solve
 from tilec.target import Target
 
-DOT, REDUCE, MOVED, LOAD, STORE, DEFAULT = 6, 5, 4, 3, 2, 1
+DOT, REDUCE, MOVED, LOAD, STORE = 5, 4, 3, 2, 1
 
 
 def assign_layouts(program: Program, target: Target) -> Program:
@@ -114,9 +114,9 @@ class _Classes:
             case tile.Permute():
                 source, axes = op.source, op.axes
                 self._anchor(op.result, MOVED, lambda: self.layout(source).permute(axes) if not self.is_leaf(source) else None)
-            case tile.Load() | tile.Gather():
+            case tile.Load():
                 tensor = op.tensor.type
-                self._anchor(op.result, LOAD if isinstance(op, tile.Load) else DEFAULT, lambda: self.memory_layout(op.result.type, tensor))
+                self._anchor(op.result, LOAD, lambda: self.memory_layout(op.result.type, tensor))
             case tile.Store():
                 tensor = op.tensor.type
                 self._anchor(op.value, STORE, lambda: self.memory_layout(op.value.type, tensor))

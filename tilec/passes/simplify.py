@@ -3,6 +3,7 @@
 needs    traced
 gives    traced
 promise  Memory after the program is the same, bit for bit; no float is reassociated; no big tile is kept across a loop.
+         What a launch requires is left to the host, who has the traced program.
 method   One walk, operands before users: rewrite by `identities`, share equal pure ops in scope, move loop-invariant
          scalars and small tiles out of loops, take known branches, dissolve loops of one trip; remove what is dead.
 check    Interpreter before == after on random programs (tests/semantics) and on every kernel.
@@ -102,7 +103,7 @@ class _Simplifier:
             self.loop(op)
         elif isinstance(op, tile.If):
             self.branch(op)
-        else:
+        elif not isinstance(op, tile.Require):
             new = rewrite(op, self)
             if isinstance(new, Value):
                 self.substitution[op.result] = new
