@@ -102,31 +102,33 @@ class Format:
         x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
         unsigned, mantissa, bias = (np.uint32, 23, 127) if x.dtype == np.float32 else (np.uint64, 52, 1023)
         bits = x.view(unsigned)
-        sign_bit = unsigned(1 << 8 * x.dtype.itemsize - 1)
-        magnitude = bits & ~sign_bit
+        magnitude = bits & unsigned((1 << 8 * x.dtype.itemsize - 1) - 1)
         drop = mantissa - self.mantissa
         noise = None if random is None else random >> np.uint32(32 - random_bits)
         if noise is None:
             increment = (magnitude >> unsigned(drop) & unsigned(1)) + unsigned((1 << drop - 1) - 1)
         else:
             increment = noise.astype(unsigned) << unsigned(drop - random_bits)
-        codes = ((magnitude + increment) >> unsigned(drop)).astype(np.int64) - (bias - self.bias << self.mantissa)
-        size = np.abs(x)
-        small = size < 2.0 ** (1 - self.bias)  # below the normal numbers the unit stays the same
+        codes = ((magnitude + increment) >> unsigned(drop)).astype(np.int32) - np.int32(
+            bias - self.bias << self.mantissa
+        )
+        small = np.abs(x) < 2.0 ** (1 - self.bias)  # below the normal numbers the unit stays the same
         if small.any():
-            count = np.ldexp(np.where(small, size, 0.0), self.mantissa + self.bias - 1)
-            count = (
-                np.rint(count) if noise is None else np.floor(count + np.ldexp(noise.astype(np.float64), -random_bits))
-            )
-            codes = np.where(small, np.minimum(count, 1 << self.mantissa).astype(np.int64), codes)
+            count = np.ldexp(np.abs(x[small], dtype=np.float64), self.mantissa + self.bias - 1)
+            if noise is None:
+                count = np.rint(count)
+            else:
+                noise = np.broadcast_to(noise, x.shape)[small]
+                count = np.floor(count + np.ldexp(noise.astype(np.float64), -random_bits))
+            codes[small] = count.astype(np.int32)
         overflow = codes > self.largest_code
         if overflow.any():  # infinity and NaN are among them
             beyond = self.largest_code if saturate or self.special == "finite" else self.infinity_code
-            codes = np.where(overflow, np.where(np.isnan(x), self.nan_code, beyond), codes)
-        negative = bits & sign_bit != 0
+            codes[overflow] = np.where(np.isnan(x[overflow]), self.nan_code, beyond)
+        sign = (bits >> unsigned(8 * x.dtype.itemsize - self.bits)).astype(np.int32) & np.int32(self.sign)
         if self.special == "fnuz":
-            negative &= (codes != 0) & (codes != self.sign)
-        return (codes | np.where(negative, self.sign, 0)).astype(self.dtype)
+            sign = np.where(codes == 0, np.int32(0), sign)
+        return (codes | sign).astype(self.dtype)
 
 
 F16 = Format("f16", 5, 10, 15, "ieee")
