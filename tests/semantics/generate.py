@@ -184,6 +184,9 @@ class _Generator:
     def grid(self) -> tuple[Value, ...]:
         extents = [self.tiles_along(self.random.choice(self.inputs), 0, 16) for _ in range(self.random.randint(1, 2))]
         ids = [self.emit(tile.ProgramId, axis, dtype=i32, low=0, high=e.high - 1) for axis, e in enumerate(extents)]
+        zero = self.number(0)
+        held = self.apply(self.random.choice(("ge", "gt", "ne")), extents[-1], zero, low=0, high=1, dtype=bool_)
+        self.builder.emit(tile.Require(held.value, "there is work"))
         self.programs = int(np.prod([e.high for e in extents]))
         self.linear = ids[0]
         if len(ids) == 2:

@@ -70,8 +70,8 @@ def _ops_for(program: Program, live: set[Value]) -> list[Op]:
     for op in reversed(program.body.ops):
         if live.intersection(op.results):
             if op.effect or isinstance(op, tile.ProgramId):
-                raise TilecError("the grid must follow from shapes and scalar arguments alone, and what is required too",
-                                 where=op.where, limit=f"it depends on {op.mnemonic}")
+                raise TilecError("the grid must follow from shapes and scalar arguments alone", where=op.where,
+                                 limit=f"it depends on {op.mnemonic}")
             needed.append(op)
             live |= used_outside(op)
     return needed[::-1]
