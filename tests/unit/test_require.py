@@ -1,4 +1,4 @@
-"""What a launch must satisfy: evaluated by the host with the grid, refused with the numbers; the object knows nothing."""
+"""What a launch must satisfy: evaluated by the host with the grid, refused with the numbers; no object knows of it."""
 
 from __future__ import annotations
 
