@@ -63,7 +63,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("simplify", "traced", "traced", lambda p, o: simplify(p)),
     Pass("split", "traced", "traced", lambda p, o: simplify(split(p, o.schedule))),
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
-    Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target))),
+    Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target, o.schedule))),
     Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule)),
     Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target)),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),

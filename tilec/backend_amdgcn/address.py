@@ -177,15 +177,30 @@ class TileAccess:
         most = 16 if type.alignment >= 4 else max(type.alignment, self.tensor.element_bytes)
         return min(self.layout.vector_width(type.contiguous), max(1, most // self.tensor.element_bytes))
 
-    def coordinate(self, axis: int) -> Operand:
-        return self.context.coordinate(self.layout, axis)
+    def coordinate(self, axis: int, item: int = 0) -> tuple[Operand, int]:
+        """Coordinate of an item along an axis: what lanes and waves make of it, and a constant to add. Where an item's bits meet
+        a lane's (a swizzled copy), the item goes into the first part."""
+        own = self.context.coordinate(self.layout, axis)
+        offset = self.layout.item_offset(item)[axis]
+        if self.layout.additive or offset == 0:
+            return own, offset
+        if isinstance(own, Immediate):
+            return Immediate(own.value ^ offset), 0
+        return self.context.b.pure("s_xor_b32" if own.kind == "s" else "v_xor_b32", offset, own, kind=own.kind), 0
 
-    def lane_offset(self) -> Operand:
-        """Byte offset of this lane's item 0 from the tile's origin."""
-        total: Operand = Immediate(0)
+    def lane_offset(self, item: int) -> tuple[Operand, Operand, int]:
+        """Byte offset of an item from the tile's origin: a lane's part, a scalar part, a constant part."""
+        lanes: Operand = Immediate(0)
+        scalar: Operand = Immediate(0)
+        constant = 0
         for axis, stride in enumerate(self.tensor.strides):
-            total = vector_plus(self.context, total, vector_times(self.context, self.coordinate(axis), low(stride)))
-        return total
+            own, offset = self.coordinate(axis, item)
+            lanes = vector_plus(self.context, lanes, vector_times(self.context, own, low(stride)))
+            if isinstance(stride, Immediate):
+                constant += offset * stride.value
+            else:
+                scalar = plus(self.context, scalar, times(self.context, Immediate(offset), low(stride)))
+        return lanes, scalar, constant
 
     def tile_offset(self) -> tuple[Operand, Operand]:
         """Byte offset of the tile's origin from the tensor's base as two scalars: what was known before the loop around this
@@ -212,25 +227,18 @@ class TileAccess:
             return descriptor(self.context, self.tensor), *self.tile_offset()
         return _tile_descriptor(self.context, self.tensor, self.origins), Immediate(0), Immediate(0)
 
-    def item_offset(self, item: int) -> tuple[Operand, int]:
-        """What an item adds to its lane's offset: a scalar part and a constant part in bytes."""
-        scalar: Operand = Immediate(0)
-        constant = 0
-        for axis, offset in enumerate(self.layout.item_offset(item)):
-            stride = self.tensor.strides[axis]
-            if isinstance(stride, Immediate):
-                constant += offset * stride.value
-            else:
-                scalar = plus(self.context, scalar, times(self.context, Immediate(offset), low(stride)))
-        return scalar, constant
-
-    def below(self, axis: int, item: int, extra: int = 0) -> Operand | None:
-        """Mask of lanes whose item, moved by `extra`, is inside along an axis; None when all are."""
+    def left(self, axis: int, item: int, extra: int = 0) -> tuple[Operand, Operand] | None:
+        """An item moved by `extra` is inside along an axis where the first of these is greater than the second; None: all are."""
         limit = self.limits[axis]
         if limit is None:
             return None
-        limit = minus(self.context, limit, Immediate(self.layout.item_offset(item)[axis] + extra))
-        return self.context.b.pure("v_cmp_gt_i32", limit, self.coordinate(axis), kind="s", size=2)
+        own, offset = self.coordinate(axis, item)
+        return minus(self.context, limit, Immediate(offset + extra)), own
+
+    def below(self, axis: int, item: int, extra: int = 0) -> Operand | None:
+        """Mask of lanes whose item, moved by `extra`, is inside along an axis; None when all are."""
+        pair = self.left(axis, item, extra)
+        return None if pair is None else self.context.b.pure("v_cmp_gt_i32", *pair, kind="s", size=2)
 
     def inside(self, item: int, last: int = 0) -> Operand | None:
         """Mask of lanes for which the vector from `item` to `item + last` along the contiguous axis is inside on every axis."""

@@ -249,8 +249,8 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
 def _copy_source(context: Lowering, access: TileAccess, item: int, back: int, immediate: int) -> tuple[Operand, Ref, Operand]:
     """Lane offset, descriptor and scalar offset of a copy whose descriptor begins `back` bytes early."""
     window, fixed, tile_offset = access.window()
-    scalar, constant = access.item_offset(item)
-    offset = vector_plus(context, vector_plus(context, access.lane_offset(), scalar), fixed)
+    lanes, scalar, constant = access.lane_offset(item)
+    offset = vector_plus(context, vector_plus(context, lanes, scalar), fixed)
     offset = vector_plus(context, offset, Immediate(constant + back - immediate))
     offset = masked_offset(context, offset, access.inside(item))
     if is_uniform(offset):

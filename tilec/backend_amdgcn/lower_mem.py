@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tilec.backend_amdgcn import alu, lower_lds
 from tilec.backend_amdgcn.address import (
-    TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, minus, plus, product64, tile_access, times,
+    TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, plus, product64, tile_access, times,
     vector_plus, vector_times, wide_address,
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, side_by_side, storage_bits, unpack
@@ -156,9 +156,9 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
     b = context.b
     contiguous = access.tensor.type.contiguous
     checked = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
-    scalar, constant = access.item_offset(item)
     buffer, fixed, tile_offset = access.window()
-    offset = vector_plus(context, access.lane_offset(), fixed)
+    lanes, scalar, constant = access.lane_offset(item)
+    offset = vector_plus(context, lanes, fixed)
     if checked:
         offset, tile_offset = vector_plus(context, offset, tile_offset), Immediate(0)
     offset = vector_plus(context, offset, scalar)
@@ -236,8 +236,9 @@ def packed_fill(context: Lowering, type: TileType, fill: Operand, count: int) ->
 def _keep_items(context: Lowering, access: TileAccess, axis: int, first: int, bits: int, dword: Operand, filler: Operand) -> Operand:
     """A packed dword with the items from the limit on replaced: n of them are inside, n * bits low bits are kept."""
     b, per_dword = context.b, 32 // bits
-    left = minus(context, access.limits[axis], Immediate(access.layout.item_offset(first)[axis]))
-    count = b.value("v_med3_i32", b.value("v_sub_u32", left, access.coordinate(axis)), 0, per_dword)
+    pair = access.left(axis, first)
+    assert pair is not None
+    count = b.value("v_med3_i32", b.value("v_sub_u32", *pair), 0, per_dword)
     half = b.value("v_lshlrev_b32", (bits // 2).bit_length() - 1, count)       # shifted twice, since a shift by 32 is one by 0
     beyond = b.value("v_lshlrev_b32", half, b.value("v_lshlrev_b32", half, 0xFFFFFFFF))
     return b.value("v_bfi_b32", beyond, filler, dword)
@@ -330,9 +331,10 @@ def _masked(context: Lowering, mask: Operand | None, emit: Callable[[], None]) -
 
 
 def _wide_item(context: Lowering, access: TileAccess, item: int) -> Ref:
-    offsets = access.layout.item_offset(item)
-    coordinates = [vector_plus(context, plus(context, origin, Immediate(offset)), access.coordinate(axis))
-                   for axis, (origin, offset) in enumerate(zip(access.origins, offsets))]
+    coordinates = []
+    for axis, origin in enumerate(access.origins):
+        own, offset = access.coordinate(axis, item)
+        coordinates.append(vector_plus(context, plus(context, origin, Immediate(offset)), own))
     return wide_address(context, access.tensor, coordinates)
 
 

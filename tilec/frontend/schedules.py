@@ -21,14 +21,15 @@ def simple(order: GridOrder | None = None) -> Schedule:
     return named("simple", order)
 
 
-def pingpong(buffers: int = 2, order: GridOrder | None = None) -> Schedule:
-    """8 waves, two per SIMD: one half computes while the other moves data."""
-    return named("pingpong", order, buffers=buffers)
+def pingpong(buffers: int = 2, mfma: int = 16, order: GridOrder | None = None) -> Schedule:
+    """8 waves, two per SIMD: one half computes while the other moves data. `mfma`: rows of the matrix instruction, 16
+    or 32."""
+    return named("pingpong", order, buffers=buffers, mfma=mfma)
 
 
-def interleave(buffers: int = 2, order: GridOrder | None = None) -> Schedule:
+def interleave(buffers: int = 2, mfma: int = 16, order: GridOrder | None = None) -> Schedule:
     """4 waves, one per SIMD, memory instructions spread between matrix instructions."""
-    return named("interleave", order, buffers=buffers)
+    return named("interleave", order, buffers=buffers, mfma=mfma)
 
 
 def rows() -> GridOrder:

@@ -129,11 +129,11 @@ class Schedule:
         return self.name + (f"({', '.join(f'{k}={v!r}' for k, v in self.options)})" if self.options else "")
 
 
-# name -> (waves, options with their defaults)
+# name -> (waves, options with their defaults): `buffers` LDS buffers per tile; `mfma`: matrix instructions of that many rows: `buffers` LDS buffers per tile; `mfma`: matrix instructions of that many rows
 NAMED: dict[str, tuple[int | None, dict[str, int]]] = {
     "simple": (None, {}),
-    "pingpong": (8, {"buffers": 2}),
-    "interleave": (4, {"buffers": 2}),
+    "pingpong": (8, {"buffers": 2, "mfma": 16}),
+    "interleave": (4, {"buffers": 2, "mfma": 16}),
 }
 _RECORDS = {c.__name__: c for c in (GridOrder, Part, Split, Step, ClusterPlan, Pin, Schedule)}
 

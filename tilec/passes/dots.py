@@ -28,8 +28,9 @@ class DotPlan:
     accumulator: Layout
 
 
-def plan(op: tile.Dot, waves: int, target: Target, swapped: bool) -> DotPlan:
-    """The plan of a dot. Raises TilecError where no instruction fits its types or sizes."""
+def plan(op: tile.Dot, waves: int, target: Target, swapped: bool, rows_wanted: int = 0) -> DotPlan:
+    """The plan of a dot; of instructions that fit, one of `rows_wanted` rows if there is one. Raises TilecError where no
+    instruction fits its types or sizes."""
     (m, k), n = op.a.type.shape, op.b.type.shape[1]
     types = op.a.type.dtype, op.b.type.dtype, op.accumulator.type.dtype
     rows = target.mfmas_for(*types)
@@ -42,7 +43,7 @@ def plan(op: tile.Dot, waves: int, target: Target, swapped: bool) -> DotPlan:
         raise TilecError(f"dot of {m}x{k} by {k}x{n} in {types[0]} does not divide into matrix instructions", where=op.where,
                          limit="M, N, K must be multiples of " + " or of ".join(", ".join(map(str, size)) for size in sizes),
                          fix="choose larger tile sizes; elements outside a tensor load as 0")
-    mfma = fitting[0]
+    mfma = next((row for row in fitting if row.m == rows_wanted), fitting[0])
     grid = _wave_grid(m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n), waves)
     run = _shared_run(mfma, types[0].bits, k)
     layouts = [operand(mfma, role, shape, grid, swap=swapped, k_vector=run if role != "c" else 0, wave_size=target.wave_size)

@@ -22,6 +22,8 @@ from tilec.ir.core import (
 )
 from tilec.ir.layout import Layout
 from tilec.ir.lds_access import copy_layout
+from tilec.ir.schedule import Schedule
+from tilec.ir.schedule import Schedule
 from tilec.passes import dots
 from tilec.passes.swizzle import Access, solve
 from tilec.target import Target
@@ -29,9 +31,9 @@ from tilec.target import Target
 DOT, REDUCE, MOVED, LOAD, STORE = 5, 4, 3, 2, 1
 
 
-def assign_layouts(program: Program, target: Target) -> Program:
+def assign_layouts(program: Program, target: Target, schedule: Schedule | None = None) -> Program:
     """The program in form laid_out."""
-    classes = _Classes(program, target)
+    classes = _Classes(program, target, schedule.option("mfma", 0) if schedule else 0)
     return _Rewriter(program, target, classes).run()
 
 
@@ -46,8 +48,8 @@ class _Anchor:
 class _Classes:
     """Which tiles must share a layout, and which layout each class takes."""
 
-    def __init__(self, program: Program, target: Target):
-        self.program, self.target = program, target
+    def __init__(self, program: Program, target: Target, mfma_rows: int):
+        self.program, self.target, self.mfma_rows = program, target, mfma_rows
         self.parent: dict[Value, Value] = {}
         self.anchors: dict[Value, list[_Anchor]] = {}
         self.plans: dict[Op, dots.DotPlan] = {}
@@ -105,7 +107,7 @@ class _Classes:
                 for values in zip(op.results, *(b.yields for b in op.regions)):
                     self._tie(*values)
             case tile.Dot():
-                plan = self.plans[op] = dots.plan(op, self.program.waves, self.target, swapped=self._wants_rows(op))
+                plan = self.plans[op] = dots.plan(op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows)
                 self._tie(op.result, op.accumulator)
                 self._anchor(op.result, DOT, lambda: plan.accumulator)
             case tile.Reduce():
