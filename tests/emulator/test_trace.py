@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from tests.emulator.harness import LOAD_POINTERS, execute, words
-from tilec.emulator import EventSink, Summary, Trace, load_object
+from tilec.backend_amdgcn.assemble import assemble as link
+from tilec.backend_amdgcn.kernel_text import KernelInfo, kernel_text
+from tilec.emulator import EventSink, Memory, Summary, Trace, load_object, run
 from tilec.emulator.banks import extra_cycles, measured, phases
 from tilec.emulator.operands import Constant, parse
 from tilec.errors import TilecError
@@ -149,3 +151,22 @@ def test_operands_and_modifiers_are_parsed():
 )
 def test_constants_are_read_through_their_kind(value, kind, bits):
     assert Constant(value).bits(kind) == bits
+
+
+LINED = """
+\t.loc 1 3 5
+\tds_read_b32 v1, v0
+\t.loc 1 4 9
+\tv_mov_b32_e32 v2, v1
+\ts_endpgm
+"""
+
+
+def test_findings_name_the_lines_of_the_source():
+    info = KernelInfo("k", "gfx942", vgprs=4, agprs=0, accum_offset=4, sgprs=8, lds_bytes=256, kernarg_bytes=0,
+                      arguments=(), workgroup_size=(64, 1, 1))  # fmt: skip
+    code = load_object(link(kernel_text(info, LINED, ["/home/user/kernel.py"]), "gfx942"))
+    result = run(code, "k", grid=(1, 1, 1), block=(64, 1, 1), arguments=b"", memory=Memory(), checks="waits")
+    (finding,) = result.findings
+    assert finding.source.endswith("kernel.py:4") and finding.other_source.endswith("kernel.py:3")
+    assert f"; {finding.source}" in str(finding)
