@@ -71,7 +71,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("lower", "clustered", "virtual", lambda p, o: lower(p, o.target.name)),
     Pass("registers", "virtual", "allocated", lambda p, o: regalloc.allocate(p).program, regcheck.check),
     Pass("waits", "allocated", "allocated", lambda p, o: waits.insert(p), lambda _, p: _no_faults(waitcheck.check(p))),
-    Pass("hazards", "allocated", "final", lambda p, o: hazards.insert(p), lambda _, p: _no_faults(hazardcheck.check(p))),
+    Pass("hazards", "allocated", "final", lambda p, o: hazards.insert(p),
+         lambda _, p: _no_faults(hazardcheck.check(p) + waitcheck.check(p))),      # it moves instructions into wait states
 )
 
 

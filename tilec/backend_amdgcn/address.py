@@ -26,12 +26,14 @@ DESCRIPTOR_FORMAT = 0x00027000      # dword 3 of a raw buffer descriptor: data f
 @dataclass(frozen=True, eq=False)
 class TensorRef:
     """A tensor or view: base address (SGPR pair), per axis the stride in bytes (SGPR pair; constant for the contiguous axis) and
-    the extent (scalar)."""
+    the extent (scalar). `written`: the kernel stores to it, so that even bytes whose value is not used may not be read
+    beyond a tile's edge, where another workgroup may be writing."""
 
     type: TensorType
     base: Ref
     strides: tuple[Operand, ...]
     extents: tuple[Operand, ...]
+    written: bool = False
 
     @property
     def element_bytes(self) -> int:
@@ -162,6 +164,7 @@ class TileAccess:
     layout: Layout
     indices: tuple[Operand, ...]
     limits: tuple[Operand | None, ...]
+    reads: bool = True
 
     @property
     def origins(self) -> tuple[Operand, ...]:
@@ -172,7 +175,7 @@ class TileAccess:
         """Items that one memory instruction moves: consecutive along the contiguous axis, at most 16 bytes, as aligned as the
         class of the tensor says."""
         type = self.tensor.type
-        if type.contiguous is None:
+        if type.contiguous is None or self.reads and self.tensor.written and self.limits[type.contiguous] is not None:
             return 1
         most = 16 if type.alignment >= 4 else max(type.alignment, self.tensor.element_bytes)
         return min(self.layout.vector_width(type.contiguous), max(1, most // self.tensor.element_bytes))
@@ -256,7 +259,8 @@ def both(context: Lowering, x: Operand | None, y: Operand | None) -> Operand | N
     return context.b.pure("s_and_b64", x, y, kind="s", size=2)
 
 
-def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], layout: Layout, inside: tuple[bool, ...]) -> TileAccess:
+def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], layout: Layout, inside: tuple[bool, ...],
+                reads: bool = True) -> TileAccess:
     """The access of the tile at tile index `indices`. An index far outside is cut to just outside, so that products fit."""
     b = context.b
     kept, limits = [], []
@@ -279,7 +283,7 @@ def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], la
             limit = b.pure_sequence([("s_cmp_lt_i32", (index, Immediate(0)), {"dst": None}), ("s_cselect_b32", (0, limit), {})], kind="s")
         kept.append(index)
         limits.append(limit)
-    return TileAccess(context, tensor, layout, tuple(kept), tuple(limits))
+    return TileAccess(context, tensor, layout, tuple(kept), tuple(limits), reads)
 
 
 def masked_offset(context: Lowering, offset: Operand, mask: Operand | None) -> Operand:

@@ -36,6 +36,7 @@ def text(program: Program) -> tuple[str, Lines]:
     targets = {o.label for i in program.instructions() for o in i.src if isinstance(o, Target)}
     body: list[str] = []
     lines: Lines = {}
+    files: list[str] = []
     heading: tuple[str, int] | None = None
     for block in program.blocks:
         if block.title:
@@ -50,11 +51,13 @@ def text(program: Program) -> tuple[str, Lines]:
             where = instruction.where
             if where and (where.file, where.line) != heading:
                 heading = (where.file, where.line)
-                body.append(f"; {source_line(where)}")
+                if where.file not in files:
+                    files.append(where.file)
+                body.append(f"\t.loc\t{files.index(where.file) + 1} {where.line} {where.column}    ; {source_line(where)}")
             body.append(_line(instruction, row))
             lines[len(body)] = instruction
     joined = "\n".join(body)
-    whole = _header(program) + kernel_text(info(program), joined)
+    whole = _header(program) + kernel_text(info(program), joined, files)
     offset = whole[:whole.index(joined)].count("\n")
     return whole, {offset + number: instruction for number, instruction in lines.items()}
 

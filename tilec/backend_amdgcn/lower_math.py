@@ -241,7 +241,7 @@ def _rebound(context: Lowering, source: Fragment, type: TileType) -> Fragment:
 
 
 def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
-    b, source = context.b, context.fragment(op.source)
+    source = context.fragment(op.source)
     plan = conversion(op.source.type.layout, op.result.type.layout)
     if plan.kind in ("identity", "registers"):
         if plan.items == tuple(range(source.items)):

@@ -58,7 +58,8 @@ def bind_parameters(context: Lowering) -> None:
         strides = tuple(Immediate(element) if axis == value.type.contiguous else field(value.name, "stride", axis)
                         for axis in range(value.type.rank))
         extents = tuple(field(value.name, "extent", axis) for axis in range(value.type.rank))
-        context.values[value] = TensorRef(value.type, field(value.name, "base"), strides, extents)
+        written = value in context.written
+        context.values[value] = TensorRef(value.type, field(value.name, "base"), strides, extents, written)
 
 
 def _program_id(context: Lowering, op: tile.ProgramId) -> None:
@@ -89,7 +90,8 @@ def _view(context: Lowering, op: tile.View) -> None:
         if not (isinstance(offset, Immediate) and offset.value == 0):
             base = alu.add64(b, base, product64(context, offset, tensor.strides[axis]))
     kept = [extents[axis] if present is None else times(context, extents[axis], present) for axis in op.axes]
-    context.values[op.result] = TensorRef(op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept))
+    context.values[op.result] = TensorRef(op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept),
+                                        tensor.written)
 
 
 # -- tile loads -------------------------------------------------------------------------------------------------------------
@@ -101,8 +103,9 @@ def _load(context: Lowering, op: tile.Load) -> None:
     context.values[op.result] = fragment
 
 
-def _access_of(context: Lowering, tensor: Value, indices: tuple[Value, ...], layout: Layout, inside: tuple[bool, ...]) -> TileAccess:
-    return tile_access(context, context.values[tensor], [context.scalar(i) for i in indices], layout, inside)
+def _access_of(context: Lowering, tensor: Value, indices: tuple[Value, ...], layout: Layout, inside: tuple[bool, ...],
+               reads: bool = True) -> TileAccess:
+    return tile_access(context, context.values[tensor], [context.scalar(i) for i in indices], layout, inside, reads)
 
 
 def load_tile(context: Lowering, access: TileAccess, type: TileType, fill: Operand) -> Fragment:
@@ -248,7 +251,7 @@ def _keep_items(context: Lowering, access: TileAccess, axis: int, first: int, bi
 
 def _store(context: Lowering, op: tile.Store) -> None:
     type = op.value.type
-    access = _access_of(context, op.tensor, op.indices, type.layout, op.inside)
+    access = _access_of(context, op.tensor, op.indices, type.layout, op.inside, reads=False)
     fragment = context.fragment(op.value)
     kept = type.layout.replication()
     mask = representative_lanes(context, type.layout)

@@ -29,6 +29,7 @@ class Lowering:
         self._home: dict[Value, Block] = {}
         self.priorities: list[int] = []        # of the clusters that are open
         self._note_readers(program.body)
+        self.written = written_parameters(program)
         self.thread = self.b.pure("v_mov_b32", Physical("v", 0), name="thread")
         self.lane = self.b.pure("v_and_b32", self.target.wave_size - 1, self.thread, name="lane")
         shift = self.target.wave_size.bit_length() - 1
@@ -152,6 +153,18 @@ class Lowering:
         """Bytes of LDS that the placed buffers reach."""
         from tilec.backend_amdgcn.lower_lds import SharedRef
         return max((v.offset + v.bytes for v in self.values.values() if isinstance(v, SharedRef)), default=0)
+
+
+def written_parameters(program: Program) -> set[Value]:
+    """Tensors that the program writes, itself or through views."""
+    root: dict[Value, Value] = {}
+    found: set[Value] = set()
+    for op in program.walk():
+        if isinstance(op, tile.View):
+            root[op.result] = root.get(op.tensor, op.tensor)
+        elif isinstance(op, (tile.Store, tile.Scatter, tile.AtomicAdd)):
+            found.add(root.get(op.tensor, op.tensor))
+    return found
 
 
 def _reads_items_once(op: Op | None) -> bool:

@@ -23,7 +23,6 @@ from tilec.ir.core import (
 from tilec.ir.layout import Layout
 from tilec.ir.lds_access import copy_layout
 from tilec.ir.schedule import Schedule
-from tilec.ir.schedule import Schedule
 from tilec.passes import dots
 from tilec.passes.swizzle import Access, solve
 from tilec.target import Target
