@@ -241,8 +241,8 @@ class _Clustered:
         rest = b.emit(tile.Elementwise((trips, slots), "mod", results=(Value(I32, "rest"),)))
         whole = b.emit(tile.Elementwise((loop.upper, rest), "sub", results=(Value(I32, "whole"),)))
         state = self._loop(b, kept, state, loop.lower, whole, slots)
-        for number in range(self.slots - 1):
-            state = self._trip_if(b, kept, state, self._plus(b, whole, number) if number else whole, number)
+        if self.slots > 1:
+            state = self._trip_if(b, kept, state, whole, 0)
         results = tuple(state[:len(loop.inits)])
         self.names = dict(zip(kept, state[len(loop.inits):]))
         if self.plan.shape.stagger:
@@ -270,13 +270,17 @@ class _Clustered:
         b.emit(made)
         return list(made.results)
 
-    def _trip_if(self, b: Builder, kept: list[Key], state: list[Value], counter: Value, slot: int) -> list[Value]:
-        """One more trip, if there is a tile left."""
+    def _trip_if(self, b: Builder, kept: list[Key], state: list[Value], whole: Value, slot: int) -> list[Value]:
+        """One more trip, if there is a tile left, and in it the next: nobody takes that path who did not take this one."""
+        counter = self._plus(b, whole, slot) if slot else whole
         more = b.emit(tile.Elementwise((counter, self.ops_.loop.upper), "lt", results=(Value(BOOL),)))
         inner = Builder()
         self._enter(kept, state)
         self._trip(inner, counter, 0, slot)
-        made = tile.If(more, inner.block((), self._state(kept)), Block((), (), tuple(state)), True,
+        after = self._state(kept)
+        if slot + 2 < self.slots:
+            after = self._trip_if(inner, kept, after, whole, slot + 1)
+        made = tile.If(more, inner.block((), after), Block((), (), tuple(state)), True,
                        results=tuple(v.like() for v in state), where=self.ops_.loop.where)
         b.emit(made)
         return list(made.results)
