@@ -1,0 +1,61 @@
+"""What the tests of schedules share: ping-pong spelled out by hand, compiled objects, and problems to run on them.
+
+Most tests take tiles of 128 x 128 x 64: the mechanism is that of the full size, at an eighth of the work.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import tilec as tc
+from kernels.gemm import gemm
+from tests.support.numbers import integers, normal
+from tests.support.placing import placed, wide_rows
+from tilec.dtypes import DTYPES
+from tilec.frontend.jit import CompiledKernel
+
+ARCHITECTURES = ("gfx942", "gfx950")
+SCHEDULES = ("simple", "pingpong", "interleave", "halves")
+WAVE_SCHEDULES = SCHEDULES[1:]
+PIPELINED = {("gfx942", "interleave")}
+"""Where a named schedule leaves the loop to the pipeline: through registers, interleave's early reads would need a
+second slot, which named schedules do not take on gfx942."""
+
+ROWS = 1024             # of the specs: whole cache lines apart, as the placed tensors are
+
+Arrays = dict[str, np.ndarray]
+
+
+@gemm.schedule(waves=8)
+def halves(s: Any) -> None:
+    """What `pingpong` stands for."""
+    a, b, acc = s.a.split(m=2), s.b.split(n=2), s.acc.split(m=2, n=2)
+    s.ring(a=2, b=2)
+    s.stagger(halves=2)
+    s.memory(b[0].read, a[0].read, next_copy=1)
+    s.compute(acc[0, 0], prio=1)
+    s.memory(b[1].read, next_copy=1)
+    s.compute(acc[0, 1], prio=1)
+    s.memory(a[1].read, next_copy=1)
+    s.compute(acc[1, 0], prio=1)
+    s.memory(next_copy=1)
+    s.compute(acc[1, 1], prio=1)
+
+
+@cache
+def compiled(schedule: str, arch: str, dtype: str = "bf16", tile: int = 128) -> CompiledKernel:
+    """`gemm` with C in f32, for tensors whose rows are aligned; every checker runs between the passes."""
+    specs = [tc.spec(element, (ROWS, ROWS)) for element in (dtype, dtype, "f32")]
+    return gemm.compile(*specs, arch=arch, schedule=schedule, BM=tile, BN=tile, BK=64, verify=True)
+
+
+def problem(m: int, n: int, k: int, dtype: str = "bf16", random: bool = False) -> tuple[Arrays, Arrays]:
+    """Arguments in poisoned memory, and the product: exact where the data are small integers."""
+    make = normal if random else integers
+    a, b = make((m, k), dtype, 1), make((n, k), dtype, 2)
+    c = np.full((m, n), 7, DTYPES["f32"].numpy())
+    arguments = {name: placed(data, wide_rows) for name, data in zip("ABC", (a, b, c))}
+    return arguments, {"C": a.astype(np.float64) @ b.astype(np.float64).T}
