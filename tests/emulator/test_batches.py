@@ -194,6 +194,12 @@ def test_modes_differ_between_waves():
     )
     outcome = execute(text, words(128), block=128)
     assert not outcome.findings and outcome.outputs[0].tolist() == [2] * 64 + [0] * 64
+    by_register = text.replace("s_cmp_eq_u32 s16, 0\n        s_cbranch_scc1 keep", "s_cmp_eq_u32 s16, 0").replace(
+        "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0",
+        "s_cselect_b32 s17, 3, 0\ns_setreg_b32 hwreg(HW_REG_MODE, 4, 2), s17",
+    )
+    outcome = execute(by_register, words(128), block=128)
+    assert not outcome.findings and outcome.outputs[0].tolist() == [2] * 64 + [0] * 64
 
 
 def test_an_unknown_instruction_names_address_bytes_and_text():

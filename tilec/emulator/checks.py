@@ -191,12 +191,8 @@ class Checker:
                 instruction.execute(batch)
                 return
         elif instruction.ends_block or instruction.unit == "control" or instruction.name.startswith("s_setreg"):
-            self._report_undefined(
-                batch,
-                instruction,
-                instruction.reads,
-                "decides a branch" if instruction.ends_block else "sets a register",
-            )
+            harm = "sets a hardware register" if instruction.name.startswith("s_setreg") else "decides a branch"
+            self._report_undefined(batch, instruction, instruction.reads, harm)
         bits = shadow.spread(batch, instruction)
         if instruction.unit == "memory":  # a permute: its data is known now, and lands later
             batch.machine.permuted = bits

@@ -287,16 +287,8 @@ class Launch:
             stop, batch.stop = batch.stop, ""
             if stop == "":
                 runnable.append(batch)
-            elif stop == "divide" and batch.taken is not None:
-                taken, target = batch.taken
-                branched = batch.take(np.flatnonzero(taken))
-                branched.pc = target
-                runnable += [batch.take(np.flatnonzero(~taken)), branched]
-            elif stop == "scatter" and batch.targets is not None:
-                for place in np.unique(batch.targets):
-                    part = batch.take(np.flatnonzero(batch.targets == place))
-                    part.pc = int(place)
-                    runnable.append(part)
+            elif stop == "parted":
+                runnable += batch.parts
             else:
                 if stop == "end":
                     if self.checker is not None:

@@ -285,13 +285,17 @@ def _hardware_register(instruction: Instruction) -> None:
         instruction.results = (operands[0].ids,)
         return
     get = fetch(operands[1], "u32")
+    instruction.ends_block = instruction.name == "s_setreg_b32"
 
     def execute(batch: Batch) -> None:
-        values = np.unique(get(batch))
-        if len(values) > 1:
-            raise ValueError("waves of one batch set the MODE register to different values")
-        if number == HARDWARE_REGISTERS["HW_REG_MODE"]:
+        if number != HARDWARE_REGISTERS["HW_REG_MODE"]:
+            return
+        values = np.broadcast_to(get(batch), (len(batch.waves),))
+        if (values == values[0]).all():
             batch.set_mode(batch.mode_bits & ~(keep << offset) | (int(values[0]) & keep) << offset)
+            return
+        for value, part in batch.part(values):  # a batch has one mode
+            part.set_mode(part.mode_bits & ~(keep << offset) | (value & keep) << offset)
 
     instruction.execute, instruction.unit = execute, "salu"
     instruction.reads = frozenset(operands[1].ids)
@@ -352,7 +356,8 @@ def _branch(instruction: Instruction) -> None:
         elif count == 0:
             batch.pc = following
         else:
-            batch.stop, batch.taken, batch.pc = "divide", (taken, target), following
+            for branches, part in batch.part(taken):
+                part.pc = target if branches else following
 
     instruction.execute = execute
 
@@ -371,9 +376,10 @@ def _jump(instruction: Instruction) -> None:
         targets = np.array([constant], np.uint64) if get is None else get(batch)
         if store is not None:
             store(batch, np.full(len(batch.waves), following, np.uint64))
-        places = np.unique(targets)
-        batch.pc = int(places[0])
-        if len(places) > 1:
-            batch.stop, batch.targets = "scatter", targets
+        if (targets == targets[0]).all():
+            batch.pc = int(targets[0])
+            return
+        for place, part in batch.part(targets):
+            part.pc = place
 
     instruction.execute = execute

@@ -8,7 +8,7 @@ expanded, as `mask`. Memory operations stay in the batch's queues from issue unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,10 +39,9 @@ class Batch:
         self.undefined: dict[int, Array] = {}  # register id -> mask of undefined bits; absent: defined
         self.histories: frozenset[tuple[int, ...]] = frozenset({()})
         self.age = 0
-        self.stop = ""  # why the last block ended: '', end, barrier, divide, scatter
+        self.stop = ""  # why the last block ended: '', end, barrier, parted
         self.barrier: Instruction | None = None  # the barrier that the waves wait at
-        self.taken: tuple[Array, int] | None = None  # divide: (which waves branch, where to)
-        self.targets: Array | None = None  # scatter: where each wave jumps
+        self.parts: list[Batch] = []  # parted: the batches that go on in place of this one
         self.exec_changed()
 
     # ---- EXEC
@@ -111,6 +110,16 @@ class Batch:
         batch.undefined = {register: mask for register, mask in batch.undefined.items() if mask.any()}
         batch.histories, batch.age, batch.barrier = self.histories, self.age, self.barrier
         return batch
+
+    def part(self, keys: Array) -> Iterator[tuple[int, Batch]]:
+        """Stop here and go on as one batch per distinct key (per wave): yields each key with its batch, to be told
+        apart.
+        """
+        self.stop = "parted"
+        for key in np.unique(keys):
+            batch = self.take(np.flatnonzero(keys == key))
+            self.parts.append(batch)
+            yield int(key), batch
 
     @property
     def signature(self) -> tuple[Any, ...]:
