@@ -56,7 +56,7 @@ class LdsRaces:
         self.differs = np.zeros(self.size // 16, np.uint8)  # this generation: two unlike values were written
         self.values: Space | None = None  # the last values issued to be written
         self.copying = np.zeros_like(self.reads)  # by a copy of this wave that is in flight
-        self.copies = 0
+        self.copies = 0  # waves times copies in flight
         self.carried: list[tuple[Array, Access]] = []  # in flight at a barrier: (waves, access)
         self.log: deque[Mark] = deque(maxlen=LOG)
 
@@ -97,7 +97,7 @@ class LdsRaces:
                 self._enter(access.instruction, batch.waves, part, kind)
             if access.target is not None:
                 self._mark(self.copying, batch.waves, part)
-                self.copies += 1
+                self.copies += len(batch.waves)
 
     def _parts(self, access: Access) -> list[Part]:
         return (
@@ -153,7 +153,7 @@ class LdsRaces:
         if access.target is not None:
             self._granules(access.target)
             self._mark(self.copying, batch.waves, access.target, 0)
-            self.copies -= 1
+            self.copies -= len(batch.waves)
             for pending in batch.queues["vm"]:  # another copy to the same place may still be in flight
                 if pending.target is not None:
                     self._mark(self.copying, batch.waves, pending.target)
