@@ -75,7 +75,7 @@ def test_the_map_lists_the_passes():
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_named_files_exist(document: Path):
     text = document.read_text()
-    named = set(re.findall(r"(?<![\w/.])(?:tilec|docs|tests|kernels|examples|benchmarks)/[\w/]+\.(?:py|md)\b", text))
+    named = set(re.findall(r"(?<![\w/.])(?:tilec|docs|tests|kernels|examples|benchmarks)/[\w/-]+\.(?:py|md)\b", text))
     missing = sorted(name for name in named if not (ROOT / name).exists())
     assert not missing
 
