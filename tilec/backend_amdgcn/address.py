@@ -10,6 +10,7 @@ not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilec.backend_amdgcn import alu
@@ -243,6 +244,17 @@ class TileAccess:
         pair = self.left(axis, item, extra)
         return None if pair is None else self.context.b.pure("v_cmp_gt_i32", *pair, kind="s", size=2)
 
+    def masked(self, offset: Operand, item: int, last: int = 0, mask: Operand | None = None) -> Operand:
+        """A lane offset that lies outside of every buffer where the vector from `item` on is outside (or `mask` is clear). Axes
+        whose limits do not change in a loop come first, so that what they do is done before it."""
+        level = self.context.b.level_of
+        limited = [(axis, limit) for axis, limit in enumerate(self.limits) if limit is not None]
+        offset = masked_offset(self.context, offset, mask)
+        for axis, _ in sorted(limited, key=lambda pair: level(pair[1])):
+            extra = last if axis == self.tensor.type.contiguous else 0
+            offset = masked_offset(self.context, offset, self.below(axis, item, extra))
+        return offset
+
     def inside(self, item: int, last: int = 0) -> Operand | None:
         """Mask of lanes for which the vector from `item` to `item + last` along the contiguous axis is inside on every axis."""
         mask: Operand | None = None
@@ -308,3 +320,27 @@ def wide_address(context: Lowering, tensor: TensorRef, coordinates: list[Operand
         b.emit("v_mov_b32", [address[0]], [result[0]])
         b.emit("v_add_u32", [address[1]], [result[1], high])
     return address if address.kind == "v" else b.vector(address)
+
+
+def representative_lanes(context: Lowering, layout: Layout) -> Operand | None:
+    """Mask of the lanes and waves that act for all that hold the same elements; None when all do."""
+    b, kept = context.b, layout.replication()
+    mask: Operand | None = None
+    if kept.lane_mask:
+        lanes = kept.lanes(context.target.wave_size)
+        mask = b.pair(lanes & 0xFFFFFFFF, lanes >> 32)
+    if len(kept.waves) < layout.waves:
+        chosen = sum(1 << wave for wave in kept.waves)
+        bit = b.pure("s_lshr_b32", chosen, context.wave, kind="s")
+        mine = b.pure_sequence([("s_and_b32", (bit, 1), {"dst": 0}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
+        mask = both(context, mask, mine)
+    return mask
+
+
+def under_mask(context: Lowering, mask: Operand | None, emit: Callable[[], None]) -> None:
+    """Runs `emit` (which must emit nothing but memory instructions) with EXEC narrowed to a mask."""
+    if mask is not None:
+        context.b.emit("s_mov_exec", [], [mask])
+    emit()
+    if mask is not None:
+        context.b.emit("s_mov_exec", [], [0xFFFFFFFFFFFFFFFF])

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilec.backend_amdgcn.address import TileAccess, is_uniform, masked_offset, moved_back, plus, tile_access, times, vector_plus
-from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, side_by_side
+from tilec.backend_amdgcn.address import (
+    TileAccess, is_uniform, moved_back, plus, representative_lanes, tile_access, times, under_mask, vector_plus,
+)
+from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, side_by_side
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
 from tilec.ir import tile
@@ -130,8 +132,8 @@ def _write(context: Lowering, op: tile.SharedWrite) -> None:
     bytes_each = access.instruction.bytes
     kept = set(layout.replication().items)
     parts = [p for p in access.parts if _item_of(p.bit, fragment.bits) in kept]
-    token = b.register("t", 1, op.result.name)
-    for index, part in enumerate(parts):
+    writes = []
+    for part in parts:
         address, offset = addresses.of(part.xor, part.offset)
         first = part.bit // 32
         dwords = [fragment.dword(first + i) for i in range(max(1, bytes_each // 4))]
@@ -140,10 +142,17 @@ def _write(context: Lowering, op: tile.SharedWrite) -> None:
         if bytes_each < 4 and part.bit % 32:
             byte = part.bit % 32 // 8
             if byte % 2:
-                data = b.value("v_lshrrev_b32", 8, b.value("v_mov_b32", data) if data.kind != "v" else data)
+                data = b.value("v_lshrrev_b32", 8, in_vgpr(b, data))
             name += "_d16_hi" if byte >= 2 else ""
-        last = [token] if index == len(parts) - 1 else []
-        b.emit(name, last, [address, data], shared=buffer.access(slot, op.phase), **({"offset": offset} if offset else {}))
+        writes.append((name, address, data, {"offset": offset} if offset else {}))
+    token = b.register("t", 1, op.result.name)
+
+    def emit() -> None:
+        for index, (name, address, data, modifiers) in enumerate(writes):
+            last = [token] if index == len(writes) - 1 else []
+            b.emit(name, last, [address, data], shared=buffer.access(slot, op.phase), **modifiers)
+
+    under_mask(context, representative_lanes(context, layout), emit)
     context.values[op.result] = token
 
 
@@ -252,7 +261,7 @@ def _copy_source(context: Lowering, access: TileAccess, item: int, back: int, im
     lanes, scalar, constant = access.lane_offset(item)
     offset = vector_plus(context, vector_plus(context, lanes, scalar), fixed)
     offset = vector_plus(context, offset, Immediate(constant + back - immediate))
-    offset = masked_offset(context, offset, access.inside(item))
+    offset = access.masked(offset, item)
     if is_uniform(offset):
         offset = context.b.pure("v_mov_b32", offset)
     if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:

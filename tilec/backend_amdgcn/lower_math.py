@@ -338,23 +338,22 @@ def _across_waves(context: Lowering, op: tile.Reduce, partners: tuple[tuple[int,
     part = len(totals) * 4 * size * context.target.wave_size
     access = SharedAccess(op.scratch.name, buffer.offset, buffer.offset + buffer.bytes)
     lane_bytes = b.pure("v_lshlrev_b32", (4 * size).bit_length() - 1, context.lane)
-    own = b.pure("v_add_u32", b.pure("s_mul_i32", context.wave, part, kind="s"), lane_bytes)
-    first = _first_partner(context, partners)
+    own, base = (b.pure("v_add_u32", b.pure("s_add_i32", b.pure("s_mul_i32", wave, part, kind="s"), buffer.offset, kind="s"), lane_bytes)
+                 for wave in (context.wave, _first_partner(context, partners)))
     written = []
     for i, total in enumerate(totals):
         token = b.register("t")
         b.emit(f"ds_write_{width}", [token], [own, b.vector(total) if not _in_vector(total) else total], shared=access,
-               offset=buffer.offset + i * 4 * size * context.target.wave_size)
+               offset=i * 4 * size * context.target.wave_size)
         written.append(token)
     b.emit("s_barrier", [], written, note="publish: totals of each wave")
-    base = b.pure("v_add_u32", b.pure("s_mul_i32", first, part, kind="s"), lane_bytes)
     results = []
     for i in range(len(totals)):
         values = []
         for other in partners[0]:
             value, token = b.register("v", size), b.register("t")
             b.emit(f"ds_read_{width}", [value, token], [base], shared=access,
-                   offset=buffer.offset + other * part + i * 4 * size * context.target.wave_size)
+                   offset=other * part + i * 4 * size * context.target.wave_size)
             values.append(value)
         results.append(_tree(combine, values))
     return results

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tilec.backend_amdgcn import alu, lower_lds
 from tilec.backend_amdgcn.address import (
-    TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, plus, product64, tile_access, times,
+    TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, plus, product64, representative_lanes, tile_access, times, under_mask,
     vector_plus, vector_times, wide_address,
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, side_by_side, storage_bits, unpack
@@ -167,7 +167,7 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
     offset = vector_plus(context, offset, scalar)
     if constant > context.target.buffer_offset_max:
         offset, constant = vector_plus(context, offset, Immediate(constant & ~0xFFF)), constant & 0xFFF
-    offset = masked_offset(context, offset, both(context, access.inside(item, last), mask))
+    offset = access.masked(offset, item, last, mask)
     if is_uniform(offset):
         offset = b.pure("v_mov_b32", offset)
     if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
@@ -270,21 +270,6 @@ def _store(context: Lowering, op: tile.Store) -> None:
         context.b.end_if(branch)
 
 
-def representative_lanes(context: Lowering, layout: Layout) -> Operand | None:
-    """Mask of the lanes and waves that act for all that hold the same elements; None when all do."""
-    b, kept = context.b, layout.replication()
-    mask: Operand | None = None
-    if kept.lane_mask:
-        lanes = kept.lanes(context.target.wave_size)
-        mask = b.pair(lanes & 0xFFFFFFFF, lanes >> 32)
-    if len(kept.waves) < layout.waves:
-        chosen = sum(1 << wave for wave in kept.waves)
-        bit = b.pure("s_lshr_b32", chosen, context.wave, kind="s")
-        mine = b.pure_sequence([("s_and_b32", (bit, 1), {"dst": 0}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
-        mask = both(context, mask, mine)
-    return mask
-
-
 def _store_run(context: Lowering, access: TileAccess, fragment: Fragment, first: int, mask: Operand | None, last: int) -> list[Operand]:
     """Stores the vector from item `first` on; gives its dwords."""
     b, size = context.b, access.tensor.element_bytes
@@ -324,15 +309,6 @@ def _store_elements(context: Lowering, access: TileAccess, first: int, dwords: l
 
 # -- the general path -------------------------------------------------------------------------------------------------------
 
-def _masked(context: Lowering, mask: Operand | None, emit: Callable[[], None]) -> None:
-    """Runs `emit` (which must emit nothing but memory instructions) with EXEC narrowed to a mask."""
-    if mask is not None:
-        context.b.emit("s_mov_exec", [], [mask])
-    emit()
-    if mask is not None:
-        context.b.emit("s_mov_exec", [], [0xFFFFFFFFFFFFFFFF])
-
-
 def _wide_item(context: Lowering, access: TileAccess, item: int) -> Ref:
     coordinates = []
     for axis, origin in enumerate(access.origins):
@@ -361,7 +337,7 @@ def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRe
             keep = () if mask is None else (result,)
             b.emit(f"global_load_{LOADS[size]}", [result], [address, *keep])
 
-        _masked(context, mask, load)
+        under_mask(context, mask, load)
         values.append(result)
     if bits >= 32:
         return Stored(b, type, [v[i] for v in values for i in range(v.size)])
@@ -385,7 +361,7 @@ def _store_wide(context: Lowering, access: TileAccess, fragment: Fragment, items
     size = access.tensor.element_bytes
     for item in items:
         address, data = _wide_item(context, access, item), _raw_item(context, fragment, item)
-        _masked(context, both(context, access.inside(item), mask),
+        under_mask(context, both(context, access.inside(item), mask),
                 lambda: context.b.emit(f"global_store_{STORES[size]}", [], [address, data]))
 
 
@@ -447,7 +423,7 @@ def _scatter(context: Lowering, op: tile.Scatter) -> None:
         width = STORES[tensor.element_bytes]
         if tensor.type.wide:
             address = _place(context, tensor, coordinates, mask)
-            _masked(context, mask, lambda: b.emit(f"global_store_{width}", [], [address, data]))
+            under_mask(context, mask, lambda: b.emit(f"global_store_{width}", [], [address, data]))
         else:
             offset = _offset(context, tensor, coordinates, mask)
             b.emit(f"buffer_store_{width}", [], [data, offset, descriptor(context, tensor), 0], offen=True)
@@ -469,7 +445,7 @@ def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
         coordinates, mask = _indexed(context, tensor, indices, item)
         mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
         address, data = _place(context, tensor, coordinates, mask), _raw_item(context, fragment, item)
-        _masked(context, mask, lambda: b.emit(f"global_atomic_{_ATOMIC_ADDS[element.name]}", [], [address, data]))
+        under_mask(context, mask, lambda: b.emit(f"global_atomic_{_ATOMIC_ADDS[element.name]}", [], [address, data]))
 
 
 def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
@@ -487,7 +463,7 @@ def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
         for i in range(result.size):
             b.emit("v_mov_b32", [result[i]], [0])
         address = wide_address(context, tensor, [times(context, c, inside) for c in coordinates])
-        _masked(context, lanes, lambda: b.emit(f"global_load_{LOADS[size]}", [result], [address, result]))
+        under_mask(context, lanes, lambda: b.emit(f"global_load_{LOADS[size]}", [result], [address, result]))
     else:
         offset = _offset(context, tensor, coordinates, lanes)
         b.emit(f"buffer_load_{LOADS[size]}", [result], [offset, descriptor(context, tensor), 0], offen=True)

@@ -21,9 +21,9 @@ from tilec.emulator.decode import Block, Program
 from tilec.emulator.elf import CodeObject, Kernel
 from tilec.emulator.launch import dispatch_packet
 from tilec.emulator.machine import LDS_BYTES, Machine
-from tilec.emulator.memory import Memory
+from tilec.emulator.memory import ZERO_PAGE, Memory
 from tilec.emulator.mode import Mode
-from tilec.emulator.operands import EXEC, SGPR
+from tilec.emulator.operands import EXEC, SCC, SGPR
 from tilec.emulator.trace import Sink
 from tilec.emulator.wave import SCALARS, Batch, join
 from tilec.errors import TilecError
@@ -81,6 +81,7 @@ def run(
 ) -> RunResult:
     """Execute `grid` workgroups of `block` workitems; `arguments` is the kernel argument segment with hidden arguments.
 
+    `seed`: order of workgroups, waves and batches, and the garbage in what is undefined (0: in order, zeros).
     `checks`: 'all', 'none', or names of CHECKS. `landing`: when loads sample memory: late (at the wait), early (at
     issue), random. `without`: addresses of instructions to leave out. `limit`: wave instructions after which to give
     up (0: never). `preload`: enter behind the prologue with preloaded arguments, as firmware does. Raises TilecError
@@ -229,6 +230,9 @@ class Launch:
             random=self.random,
         )
         machine.checker = self.checker
+        if self.seed:
+            for space in (machine.lds, machine.scratch):
+                space.views[4][ZERO_PAGE // 4 :] = self._garbage((len(space.views[4]) - ZERO_PAGE // 4,))
         batch = self._first_batch(machine, segment, packet, arguments)
         if self.checker is not None:
             self.checker.start(machine, batch)
@@ -242,8 +246,8 @@ class Launch:
         if self.seed:
             self.random.shuffle(waves)
         count = len(waves)
-        v = np.zeros((self.program.binder.total, count, 64), np.uint32)
-        s = np.zeros((SCALARS, count), np.uint32)
+        v, s = self._garbage((self.program.binder.total, count, 64)), self._garbage((SCALARS, count))
+        s[SCC - SGPR] &= 1
         words: list[int] = []
         pointers = {"dispatch_ptr": packet, "kernarg_segment_ptr": segment}
         for name, size in descriptor.user_sgprs:
@@ -275,6 +279,12 @@ class Launch:
         if self.checker is not None:
             self.checker.mark_undefined(batch, at)
         return batch
+
+    def _garbage(self, shape: tuple[int, ...]) -> Array:
+        """What undefined registers hold: zeros under seed 0, else random bits, since results must not depend on them."""
+        if not self.seed:
+            return np.zeros(shape, np.uint32)
+        return self.random.integers(0, 1 << 32, shape, np.uint32)
 
     # ---- schedule
     def _schedule(self, machine: Machine, first: Batch) -> None:

@@ -52,13 +52,7 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
         return _spoil_all(batch, instruction)
     sources = [r for r in instruction.reads if r in batch.undefined]
     if names_exact(instruction.name):
-        patterns = [
-            [0] * len(sources),
-            [1] * len(sources),
-            [i % 2 for i in range(len(sources))],
-            [1 - i % 2 for i in range(len(sources))],
-        ]
-        return _difference(batch, [_filled(batch, instruction, sources, pattern, None) for pattern in patterns])
+        return _exactly(batch, instruction, sources)
     if _CARRY.fullmatch(instruction.name) and instruction.parsed.suffix not in ("dpp", "sdwa"):
         return _carried(batch, instruction)
     if instruction.unit == "salu":
@@ -79,6 +73,66 @@ def spread(batch: Batch, instruction: Instruction) -> dict[int, Array]:
         _filled(batch, instruction, sources, one, None),
     ]
     return _difference(batch, outcomes)
+
+
+_CONTROL = re.compile(
+    r"(?P<first>v_(pk_)?(lsh[lr]rev|ashrrev)_[bi](16|32|64))|(?P<second>v_lshl_or_b32|s_(lshl|lshr)_b(32|64)|s_ashr_i(32|64)|s_bfe_\w+)"
+    r"|(?P<third>v_(perm|alignbit|alignbyte|cndmask)_b32)|(?P<both>v_bfe_[ui]32)"
+)
+"""Which source of an exact instruction chooses rather than gives bits: a shift amount, a selector."""
+
+
+def _exactly(batch: Batch, instruction: Instruction, sources: list[int]) -> dict[int, Array]:
+    """What changes in the result when the undefined bits of its operands are 0 or 1, in all combinations of operands.
+
+    An undefined bit in a shift amount or selector could choose anything: it spoils the lane.
+    """
+    operands = [next((n for n, span in enumerate(instruction.sources) if r in span), 0) for r in sources]
+    groups = {operand: i for i, operand in enumerate(sorted(set(operands)))}
+    patterns = [[code >> groups[operand] & 1 for operand in operands] for code in range(1 << len(groups))]
+    outcomes = [_filled(batch, instruction, sources, pattern, None) for pattern in patterns]
+    flip = _undecided(batch, instruction)
+    if flip is not None:
+        outcomes.append(_filled(batch, instruction, sources, patterns[0], flip))
+    return _difference(batch, outcomes)
+
+
+def _undecided(batch: Batch, instruction: Instruction) -> Array | None:
+    """Lanes (waves for scalar instructions) whose choosing operand has an undefined bit that matters; None: none."""
+    if instruction.name.startswith("s_cselect"):
+        return np.ones(len(batch.waves), bool) if SCC in batch.undefined else None
+    match = _CONTROL.fullmatch(instruction.name)
+    if match is None:
+        return None
+    chosen = {"first": (0,), "second": (1,), "third": (2,), "both": (1, 2)}[
+        next(k for k, v in match.groupdict().items() if v)
+    ]
+    width = 63 if instruction.name.endswith("64") else 15 if instruction.name.endswith("16") else 31
+    relevant = np.uint32(
+        width
+        if "lsh" in instruction.name
+        or "ash" in instruction.name
+        or "alignbit" in instruction.name
+        or "v_bfe" in instruction.name
+        else 0xFFFFFFFF
+    )
+    if instruction.unit == "salu":
+        bits = [batch.undefined[r] & relevant for n in chosen for r in instruction.sources[n] if r in batch.undefined]
+        return np.logical_or.reduce([b != 0 for b in bits]) if bits else None
+    sources = [r for n in chosen for r in instruction.sources[n] if r in batch.undefined]
+    if not sources:
+        return None
+    views = []
+    for ones in (0, 1):
+        saved = _set_bits(batch, sources, [ones] * len(sources))
+        views.append([np.array(instruction.fetches[n](batch)) for n in chosen])
+        for view, old in saved:
+            view[...] = old
+    lanes = np.zeros((len(batch.waves), 64), bool)
+    for a, b in zip(*views, strict=True):
+        changed = a != b if a.dtype == np.bool_ else (_bits(a) ^ _bits(b)) & relevant.astype(_bits(a).dtype) != 0
+        lanes = lanes | (changed if changed.ndim == 2 else changed.any(axis=0))
+    return lanes
 
 
 def _carried(batch: Batch, instruction: Instruction) -> dict[int, Array]:

@@ -7,6 +7,7 @@ lanes.py; MFMA is in matrix.py.
 from __future__ import annotations
 
 from tilec.emulator import (
+    vector_bitwise,
     vector_compare,
     vector_convert,
     vector_division,
@@ -21,6 +22,7 @@ from tilec.emulator.vector_row import KINDS, Kind, VectorRow
 __all__ = ["KINDS", "VECTOR", "Kind", "Mode", "VectorRow"]
 
 _FILES = (
+    vector_bitwise,
     vector_integer,
     vector_float,
     vector_division,

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tilec.emulator.mode import Mode
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -84,3 +86,12 @@ class RowBuilder:
 
     def __call__(self, name: str, dst: str, src: str, function: Callable[..., Any], **options: Any) -> None:
         self.rows.append(VectorRow(name, tuple(dst.split()), tuple(src.split()), function, **options))
+
+
+def row_of(name: str, dst: str, src: str, formula: Callable[..., Any], **options: Any) -> VectorRow:
+    """A row whose formula takes the sources alone: no mode bit changes it."""
+
+    def function(mode: Mode, *sources: Any) -> Any:
+        return formula(*sources)
+
+    return VectorRow(name, tuple(dst.split()), tuple(src.split()), function, **options)

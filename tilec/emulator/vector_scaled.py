@@ -16,8 +16,8 @@ import numpy as np
 from tilec.emulator.arithmetic import Array
 from tilec.emulator.formats import BF16, E8M0_VALUES, FORMATS, bf16_to_f32, pack, unpack
 from tilec.emulator.mode import Mode
+from tilec.emulator.vector_bitwise import random_step
 from tilec.emulator.vector_convert import join_bytes, narrowed, split_bytes
-from tilec.emulator.vector_integer import random_step
 from tilec.emulator.vector_row import RowBuilder, VectorRow
 
 KINDS = ("f32", "f16", "bf16")

@@ -1,7 +1,9 @@
 """How a dot is shared out: the MFMA, the grid of waves over its result, and the layouts of its operands.
 
 Of the instructions for its types, the fastest that divides the tile; of the grids of waves, the one in which a wave reads the
-fewest rows of a and columns of b. Waves beyond what the tile can feed hold replicas.
+fewest rows of a and columns of b. Waves beyond what the tile can feed hold replicas. Two things come first: an axis of the result
+that is combined later (reduced, or contracted by the next dot) stays within waves; and an operand that was computed is taken as
+its lanes hold it, if that is the instruction's layout but for the order of k, which is free as long as both operands share it.
 """
 
 from __future__ import annotations
@@ -28,9 +30,34 @@ class DotPlan:
     accumulator: Layout
 
 
-def plan(op: tile.Dot, waves: int, target: Target, swapped: bool, rows_wanted: int = 0) -> DotPlan:
-    """The plan of a dot; of instructions that fit, one of `rows_wanted` rows if there is one. Raises TilecError where no
-    instruction fits its types or sizes."""
+def plan(op: tile.Dot, waves: int, target: Target, swapped: bool, rows_wanted: int = 0, whole: frozenset[int] = frozenset(),
+         held: tuple[Layout | None, Layout | None] = (None, None)) -> DotPlan:
+    """The plan of a dot. `rows_wanted`: of instructions that fit, those of so many rows if there are some; `whole`: axes of the
+    result that are combined later; `held`: the layouts in which a and b already are. Raises TilecError where no instruction fits
+    its types or sizes."""
+    fitting = _fitting(op, target, swapped)
+    fitting = [row for row in fitting if row.m == rows_wanted] or fitting
+    m, n = op.accumulator.type.shape
+    choices = []
+    for speed, mfma in enumerate(fitting):
+        rows, columns = m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n)
+        for grid in _wave_grids(rows, columns, waves):
+            used, reads = grid[0] * grid[1], rows / grid[0] + columns / grid[1]
+            crossed = sum(grid[axis] > 1 for axis in whole)
+            # Of equally fast instructions the large one leaves fewer lanes to combine.
+            first = (used, -crossed, mfma.flops_per_cycle, mfma.m * mfma.n) if whole else ()
+            choices.append(((*first, -speed, used, -reads, -grid[0]), mfma, grid))
+    choices.sort(key=lambda choice: choice[0], reverse=True)
+    if any(held):
+        plans = (_plan(op, mfma, grid, waves, swapped, target) for _, mfma, grid in choices)
+        adopted = next((a for p in plans for a in [_adopting(p, held)] if a is not None), None)
+        if adopted is not None:
+            return adopted
+    return _plan(op, choices[0][1], choices[0][2], waves, swapped, target)
+
+
+def _fitting(op: tile.Dot, target: Target, swapped: bool) -> list[Mfma]:
+    """The instructions that divide the dot, the fastest first."""
     (m, k), n = op.a.type.shape, op.b.type.shape[1]
     types = op.a.type.dtype, op.b.type.dtype, op.accumulator.type.dtype
     rows = target.mfmas_for(*types)
@@ -43,14 +70,58 @@ def plan(op: tile.Dot, waves: int, target: Target, swapped: bool, rows_wanted: i
         raise TilecError(f"dot of {m}x{k} by {k}x{n} in {types[0]} does not divide into matrix instructions", where=op.where,
                          limit="M, N, K must be multiples of " + " or of ".join(", ".join(map(str, size)) for size in sizes),
                          fix="choose larger tile sizes; elements outside a tensor load as 0")
-    mfma = next((row for row in fitting if row.m == rows_wanted), fitting[0])
-    grid = _wave_grid(m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n), waves)
-    run = _shared_run(mfma, types[0].bits, k)
+    return fitting
+
+
+def _plan(op: tile.Dot, mfma: Mfma, grid: tuple[int, int], waves: int, swapped: bool, target: Target) -> DotPlan:
+    (m, k), n = op.a.type.shape, op.b.type.shape[1]
+    run = _shared_run(mfma, op.a.type.dtype.bits, k)
     layouts = [operand(mfma, role, shape, grid, swap=swapped, k_vector=run if role != "c" else 0, wave_size=target.wave_size)
                for role, shape in (("a", (m, k)), ("b", (k, n)), ("c", (m, n)))]
     spare = (waves // (grid[0] * grid[1])).bit_length() - 1
     a, b, accumulator = (replace(layout, wave=layout.wave + ((0, 0),) * spare) for layout in layouts)
     return DotPlan(mfma, grid, swapped, a, b, accumulator)
+
+
+def _adopting(plan: DotPlan, held: tuple[Layout | None, Layout | None]) -> DotPlan | None:
+    """The plan with k in the order in which an operand already holds it."""
+    for layout, wanted, axis in ((held[0], plan.a, 1), (held[1], plan.b, 0)):
+        order = k_order(wanted, layout, axis) if layout is not None else None
+        if order is not None:
+            return replace(plan, a=_reordered(plan.a, 1, order), b=_reordered(plan.b, 0, order))
+    return None
+
+
+def k_order(wanted: Layout, held: Layout, axis: int) -> dict[int, int] | None:
+    """The map of the bits of k (the coordinate along `axis`) that makes `held` of `wanted`, but for the numbering of items; None
+    where there is none. Lanes and waves must split k from the free axis alike, and lanes hold as many bits of k."""
+    grids = [(layout.wave, layout.wave_grid, layout.item_grid) for layout in (wanted, held)]
+    if grids[0] != grids[1] or any(digit.step[axis] for digit in held.item_grid):
+        return None                                   # sizes of k that are no power of two keep their order
+    if any(all(basis) for layout in (wanted, held) for basis in (*layout.item, *layout.lane)):
+        return None
+    (ours, our_free), (theirs, their_free) = (_items_along(layout, axis) for layout in (wanted, held))
+    if len(ours) != len(theirs) or sorted(our_free) != sorted(their_free):
+        return None
+    order = dict(zip(ours, theirs))
+    for our, their in zip(wanted.lane, held.lane, strict=True):
+        if our[1 - axis] != their[1 - axis]:
+            return None
+        order[our[axis]] = their[axis]
+    return order if sorted(order.values()) == sorted(order) and order.get(0, 0) == 0 else None
+
+
+def _items_along(layout: Layout, axis: int) -> tuple[list[int], list[tuple[int, ...]]]:
+    """The bits of k among the items of a lane, and the other bases of items."""
+    return [basis[axis] for basis in layout.item if basis[axis]], [basis for basis in layout.item if not basis[axis]]
+
+
+def _reordered(layout: Layout, axis: int, order: dict[int, int]) -> Layout:
+    """The layout with the bits of a coordinate exchanged."""
+    def moved(basis: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(order.get(value, value) if other == axis else value for other, value in enumerate(basis))
+
+    return replace(layout, item=tuple(map(moved, layout.item)), lane=tuple(map(moved, layout.lane)))
 
 
 def suggested_waves(program: Program) -> int:
@@ -63,12 +134,11 @@ def suggested_waves(program: Program) -> int:
     return 8 if elements > 256 * 128 else 4 if elements >= 32 * 32 else 2 if elements > 16 * 16 else 1
 
 
-def _wave_grid(rows: int, columns: int, waves: int) -> tuple[int, int]:
-    """Waves along M and N for a result of `rows` x `columns` instruction tiles."""
-    grids = [(r, c) for r in range(1, waves + 1) for c in range(1, waves + 1)
-             if r * c <= waves and waves % (r * c) == 0 and (waves // (r * c)) & (waves // (r * c) - 1) == 0
-             and rows % r == 0 and columns % c == 0]
-    return max(grids, key=lambda g: (g[0] * g[1], -(rows / g[0] + columns / g[1]), -g[0]))
+def _wave_grids(rows: int, columns: int, waves: int) -> list[tuple[int, int]]:
+    """Waves along M and N that can share out `rows` x `columns` instruction tiles, a power of two of them spare."""
+    return [(r, c) for r in range(1, waves + 1) for c in range(1, waves + 1)
+            if r * c <= waves and waves % (r * c) == 0 and (waves // (r * c)) & (waves // (r * c) - 1) == 0
+            and rows % r == 0 and columns % c == 0]
 
 
 def _shared_run(mfma: Mfma, bits: int, k: int) -> int:

@@ -9,7 +9,7 @@ checked  the verifier; interpreter before == after; conversions by enumeration i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilec.dtypes import dtype as dtype_of
@@ -27,7 +27,7 @@ from tilec.passes import dots
 from tilec.passes.swizzle import Access, solve
 from tilec.target import Target
 
-DOT, REDUCE, MOVED, LOAD, STORE = 5, 4, 3, 2, 1
+DOT, REDUCE, MOVED, KEPT, LOAD, STORE = 6, 5, 4, 3, 2, 1
 
 
 def assign_layouts(program: Program, target: Target, schedule: Schedule | None = None) -> Program:
@@ -56,6 +56,7 @@ class _Classes:
         self.busy: set[Value] = set()
         self.defining: dict[Value, Op] = {}
         self.readers: dict[Value, list[Op]] = {}
+        self.home: dict[Op, Block] = {}
         self._scan(program.body)
 
     def find(self, value: Value) -> Value:
@@ -86,6 +87,7 @@ class _Classes:
 
     def _scan(self, block: Block) -> None:
         for op in block.ops:
+            self.home[op] = block
             for result in op.results:
                 self.defining[result] = op
             for value in op.operands:
@@ -106,9 +108,10 @@ class _Classes:
                 for values in zip(op.results, *(b.yields for b in op.regions)):
                     self._tie(*values)
             case tile.Dot():
-                plan = self.plans[op] = dots.plan(op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows)
                 self._tie(op.result, op.accumulator)
-                self._anchor(op.result, DOT, lambda: plan.accumulator)
+                self._anchor(op.result, DOT, lambda: self.plan(op).accumulator)
+                self._keep(op, op.a, lambda: self.plan(op).a)
+                self._keep(op, op.b, lambda: self.plan(op).b)
             case tile.Reduce():
                 source = op.source
                 self._anchor(op.result, REDUCE, lambda: _reduced(self.layout(source), op.axis))
@@ -124,8 +127,39 @@ class _Classes:
             case tile.Scatter() | tile.AtomicAdd():
                 self._tie(op.value, *op.indices)
 
-    def _wants_rows(self, op: tile.Dot) -> bool:
-        """Whether a lane should hold consecutive columns of the result: unless it is stored to a tensor contiguous along rows' axis."""
+    def _keep(self, op: tile.Dot, operand: Value, layout: Callable[[], Layout]) -> None:
+        """An operand that is loaded outside of the dot's loop stays in registers, as the dot wants it."""
+        load, axes = self.source_of(operand)
+        if isinstance(load, tile.Load) and self.home[load] is not self.home[op]:
+            self._anchor(load.result, KEPT, lambda: layout().permute(tuple(axes.index(a) for a in range(len(axes)))))
+
+    def source_of(self, value: Value) -> tuple[Op | None, tuple[int, ...]]:
+        """The op behind a chain of transpositions, and the axes of its result in the value's order."""
+        axes = tuple(range(len(value.type.shape)))
+        op = self.defining.get(value)
+        while isinstance(op, tile.Permute):
+            axes = tuple(op.axes[a] for a in axes)
+            op = self.defining.get(op.source)
+        return op, axes
+
+    def plan(self, op: tile.Dot) -> dots.DotPlan:
+        """How a dot is computed; operands that the program computes are taken as their classes hold them where that serves."""
+        if op not in self.plans:
+            held = tuple(self._held(value) for value in (op.a, op.b))
+            self.plans[op] = dots.plan(op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held)
+        return self.plans[op]
+
+    def _held(self, operand: Value) -> Layout | None:
+        """The layout of an operand that comes out of arithmetic; None for leaves and for what is loaded (it may have any)."""
+        if self.is_leaf(operand) or isinstance(self.source_of(operand)[0], (tile.Load, tile.Gather)):
+            return None
+        try:
+            return self.layout(operand)
+        except _Cycle:
+            return None
+
+    def _followed(self, op: tile.Dot) -> Iterator[tuple[Op, Value]]:
+        """The ops that read a dot's result, also through elementwise ops and out of loops, each with the value it reads."""
         seen: set[Value] = set()
         todo = [op.result]
         while todo:
@@ -134,12 +168,25 @@ class _Classes:
                 continue
             seen.add(value)
             for reader in self.readers.get(value, []):
-                if isinstance(reader, tile.Store):
-                    return reader.tensor.type.contiguous != reader.tensor.type.rank - 2
+                yield reader, value
                 if isinstance(reader, (tile.Elementwise, tile.Cast)):
                     todo += reader.results
             todo += [result for loop in self._loops() for yielded, result in zip(loop.body.yields, loop.results) if yielded is value]
-        return True
+
+    def _wants_rows(self, op: tile.Dot) -> bool:
+        """Whether a lane should hold consecutive columns of the result: unless it is stored to a tensor contiguous along rows' axis."""
+        return next((reader.tensor.type.contiguous != reader.tensor.type.rank - 2 for reader, _ in self._followed(op)
+                     if isinstance(reader, tile.Store)), True)
+
+    def _combined(self, op: tile.Dot) -> frozenset[int]:
+        """The axes of a dot's result along which elements are combined later: by a reduction, or by the next dot."""
+        axes = set()
+        for reader, value in self._followed(op):
+            if isinstance(reader, tile.Reduce):
+                axes.add(reader.axis)
+            elif isinstance(reader, tile.Dot) and value is not reader.accumulator:
+                axes.add(1 if value is reader.a else 0)
+        return frozenset(axes)
 
     def _loops(self) -> list[tile.For]:
         return [op for op in self.program.walk() if isinstance(op, tile.For)]
@@ -393,27 +440,18 @@ class _Rewriter:
     # -- dots -----------------------------------------------------------------------------------------------------------
 
     def _staged_load(self, value: Value) -> tile.Load | None:
-        """The load behind a tile (or its transposition) if it only feeds dots, so that it may go straight to LDS."""
-        load = self._source_of(value)[0]
-        return load if isinstance(load, tile.Load) and self._only_dots(load.result) else None
+        """The load behind a tile (or its transposition) if it only feeds dots beside it, so that it may go straight to LDS."""
+        load = self.classes.source_of(value)[0]
+        return load if isinstance(load, tile.Load) and self._only_dots(load.result, self.classes.home[load]) else None
 
-    def _only_dots(self, value: Value) -> bool:
+    def _only_dots(self, value: Value, home: Block) -> bool:
         readers = self.classes.readers.get(value, [])
         return bool(readers) and _yielded_nowhere(self.program, value) and all(
-            isinstance(r, tile.Dot) and value in (r.a, r.b) or isinstance(r, tile.Permute) and self._only_dots(r.result)
-            for r in readers)
-
-    def _source_of(self, value: Value) -> tuple[Op | None, tuple[int, ...]]:
-        """The op behind a chain of transpositions, and the axes of its result in the value's order."""
-        axes = tuple(range(len(value.type.shape)))
-        op = self.classes.defining.get(value)
-        while isinstance(op, tile.Permute):
-            axes = tuple(op.axes[a] for a in axes)
-            op = self.classes.defining.get(op.source)
-        return op, axes
+            isinstance(r, tile.Dot) and value in (r.a, r.b) and self.classes.home[r] is home
+            or isinstance(r, tile.Permute) and self._only_dots(r.result, home) for r in readers)
 
     def _dot(self, op: tile.Dot) -> None:
-        plan = self.classes.plans[op]
+        plan = self.classes.plan(op)
         a, b = self._dot_operand(op.a, plan.a), self._dot_operand(op.b, plan.b)
         result = self._typed(op.result, plan.accumulator)
         self._emit(op.replace(a=a, b=b, accumulator=self._use(op.accumulator, plan.accumulator), instruction=plan.mfma.mnemonic,
@@ -424,7 +462,7 @@ class _Rewriter:
         load = self._staged_load(value)
         if load is None:
             return self._use(value, layout)
-        axes = self._source_of(value)[1]
+        axes = self.classes.source_of(value)[1]
         known = self._remembered(value, layout)
         if known is None:
             known = self._staged(load, axes, value, layout)
