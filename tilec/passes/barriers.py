@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, Value
@@ -18,8 +19,8 @@ from tilec.passes.place_lds import ring_bytes
 
 @dataclass(frozen=True, eq=False)
 class _Access:
-    """An access to bytes [first, end) of LDS; `phase` (of `slots`) says which slot, relative to the trip of the loop around it;
-    None: any. `done` is the token of its completion, None where whoever made the access has waited already."""
+    """An access to bytes [first, end) of LDS: of one slot where that is a constant, else of all; `phase` (of `slots`) says which
+    then, relative to the trip of the loop around it; None: any. `done` is the token of its completion, None where whoever made the access has waited already."""
 
     buffer: Value
     first: int
@@ -40,13 +41,14 @@ class _Access:
 def insert_barriers(program: Program) -> Program:
     """The program with every barrier that its LDS traffic needs. One wave needs none."""
     places = {op.result: op.offset for op in program.body.ops if isinstance(op, tile.Alloc)}
-    body = program.body if program.waves == 1 else _Walk(places).block(program.body, [], False)[0]
+    constants = {op.result: op.value for op in program.walk() if isinstance(op, tile.Constant)}
+    body = program.body if program.waves == 1 else _Walk(places, constants).block(program.body, [], False)[0]
     return program.replace(body=body, form="clustered")
 
 
 class _Walk:
-    def __init__(self, places: dict[Value, int]):
-        self.places = places
+    def __init__(self, places: dict[Value, int], constants: dict[Value, Any]):
+        self.places, self.constants = places, constants
 
     def block(self, block: Block, open: list[_Access], later: bool) -> tuple[Block, list[_Access]]:
         """The block with barriers, and the accesses open at its end. `later`: whether LDS is accessed after this block."""
@@ -111,14 +113,17 @@ class _Walk:
         """What an op does to LDS. A reduction across waves writes its buffer first, and at its end has read it and used what it
         read; the barrier between the two is its own."""
         if isinstance(op, tile.Reduce) and op.scratch is not None:
-            return self._access_to(op.scratch, None, True, None)
+            return self._access_to(op.scratch, None, None, True, None)
         if isinstance(op, (tile.SharedWrite, tile.AsyncCopy, tile.SharedRead)):
-            return self._access_to(op.buffer, op.phase, not isinstance(op, tile.SharedRead), op.results[-1])
+            return self._access_to(op.buffer, op.slot, op.phase, not isinstance(op, tile.SharedRead), op.results[-1])
         return None
 
-    def _access_to(self, ring: Value, phase: int | None, writes: bool, done: Value | None) -> _Access:
-        offset = self.places[ring]
-        return _Access(ring, offset, offset + ring_bytes(ring), ring.type.slots, phase, writes, done)
+    def _access_to(self, ring: Value, slot: Value | None, phase: int | None, writes: bool, done: Value | None) -> _Access:
+        first, length = self.places[ring], ring_bytes(ring)
+        if slot in self.constants:
+            length //= ring.type.slots
+            first, phase = first + self.constants[slot] * length, None
+        return _Access(ring, first, first + length, ring.type.slots, phase, writes, done)
 
 
 def _below(op: Op) -> Iterator[Op]:
