@@ -43,6 +43,8 @@ def lower_block(context: Lowering, block: Block) -> None:
         context.b.where = op.where or context.b.where
         context.b.name = op.results[0].name if op.results else ""
         rule(context, op)
+        for result in op.results:
+            context.settle(result)
         if isinstance(op, tile.ClusterBegin) and op.kind == "mixed":
             streams = Streams(context.b)
         elif isinstance(op, tile.ClusterEnd) and streams is not None:

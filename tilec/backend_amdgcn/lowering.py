@@ -73,6 +73,13 @@ class Lowering:
         alone = len(readers) == 1 and readers[0][1] is self._home[value] and _reads_items_once(readers[0][0])
         self.values[value] = lazy if cheap or alone or value.type.dtype.name == "bool" else lazy.stored()
 
+    def settle(self, value: Value) -> None:
+        """What computes its dwords once, when first asked for, does so now if an inner block asks: that block may not run."""
+        fragment = self.values.get(value)
+        if isinstance(fragment, Fragment) and not isinstance(fragment, Lazy) and any(
+                block is not self._home[value] for _, block in self.readers.get(value, [])):
+            self.values[value] = fragment.stored()
+
     def tuple_of(self, value: Value) -> tuple[str, int]:
         """Register kind and tuple size that a tile's readers want: MFMA accumulators choose their file late and are big."""
         for op, _ in self.readers.get(value, []):
