@@ -100,6 +100,8 @@ class Format:
         fraction of the last place. Infinity saturates with `saturate`, NaN never does unless the format lacks one.
         """
         x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+        if random is not None:
+            x = np.ascontiguousarray(np.broadcast_to(x, np.broadcast_shapes(x.shape, random.shape)))
         unsigned, mantissa, bias = (np.uint32, 23, 127) if x.dtype == np.float32 else (np.uint64, 52, 1023)
         bits = x.view(unsigned)
         magnitude = bits & unsigned((1 << 8 * x.dtype.itemsize - 1) - 1)
