@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.harness import LOAD_POINTERS, POISON, execute, words
-from tilec.emulator import Memory
+from tests.emulator.harness import LOAD_POINTERS, POISON, assemble, execute, words
+from tilec.emulator import Memory, run
 from tilec.emulator.memory import BASE
 from tilec.errors import TilecError
 
@@ -49,6 +49,25 @@ def test_offsets_beyond_32_bits():
     index = np.array([0, 1 << 31, (1 << 32) + 8, (6 << 30) - 4], np.int64) + (address - BASE)
     memory.space.store(index, np.arange(1, 5, dtype=np.uint32)[None], 4)
     assert memory.space.load(index, 4)[0].tolist() == [1, 2, 3, 4]
+
+
+def test_a_kernel_reaches_the_end_of_a_tensor_over_four_gigabytes():  # BL-69, BL-71
+    text = """
+        s_load_dwordx2 s[8:9], s[0:1], 0x0
+        v_lshlrev_b32_e32 v1, 2, v0
+        s_waitcnt lgkmcnt(0)
+        s_add_u32 s8, s8, 0x40000000
+        s_addc_u32 s9, s9, 1
+        global_store_dword v1, v0, s[8:9]
+        s_endpgm
+    """
+    memory = Memory()
+    size = (5 << 30) + 256
+    address = memory.place(size, name="big")
+    code = assemble(text)
+    arguments = address.to_bytes(8, "little").ljust(64, b"\0")
+    result = run(code, "k", grid=(1, 1, 1), block=(64, 1, 1), arguments=arguments, memory=memory)
+    assert not result.findings and memory.read(address + (5 << 30), 256).view(np.uint32).tolist() == list(range(64))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 12, 16])

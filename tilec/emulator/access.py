@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emulator.memory import Space
+from tilec.emulator.memory import Space, alignment
 from tilec.emulator.memory_rows import ATOMIC, MemoryRow
 
 if TYPE_CHECKING:
@@ -37,8 +38,17 @@ class Part:
     dword: int
     size: int
 
+    @cached_property
+    def unit(self) -> int:
+        """The widest power of two, up to 16, that divides every index and the size."""
+        return alignment(self.index, self.size)
+
     def take(self, rows: Array) -> Part:
         return replace(self, index=self.index[rows], lanes=None if self.lanes is None else self.lanes[rows])
+
+    def load(self) -> Array:
+        """What lies there: uint32 [dwords, *index.shape]."""
+        return self.space.load(self.index, self.size, self.unit)
 
     def effective(self) -> tuple[Array, Array | None]:
         """Flat indices of the lanes that take part, in wave then lane order, and which they are (None: all)."""
@@ -145,7 +155,7 @@ class Access:
 
     def _gather(self) -> Array:
         if len(self.parts) == 1:
-            return self.parts[0].space.load(self.parts[0].index, self.parts[0].size)
+            return self.parts[0].load()
         out = np.zeros(
             (
                 sum(-(-part.size // 4) for part in self.parts if part.space is self.parts[0].space),
@@ -154,7 +164,7 @@ class Access:
             np.uint32,
         )
         for part in self.parts:  # a lane that another part serves has index 0 here, and reads zeros
-            piece = part.space.load(part.index, part.size)
+            piece = part.load()
             out[part.dword : part.dword + len(piece)] |= piece
         return out
 
@@ -166,7 +176,8 @@ class Access:
             piece = self.data[part.dword : part.dword + count]
             if self.row.half == "high":
                 piece = piece >> np.uint32(16)
-            part.space.store(index, piece.reshape(count, -1) if lanes is None else piece[:, lanes], part.size)
+            moved = piece.reshape(count, -1) if lanes is None else piece[:, lanes]
+            part.space.store(index, moved, part.size, part.unit)
 
     def _copy(self) -> None:
         """Global memory to LDS; a lane that is out of range writes zeros, a lane with EXEC off writes nothing."""
@@ -175,9 +186,8 @@ class Access:
         if self.row.size < 4:
             data = _extend(data, self.row)
         index, lanes = self.target.effective()
-        self.target.space.store(
-            index, data.reshape(len(data), -1) if lanes is None else data[:, lanes], self.target.size
-        )
+        moved = data.reshape(len(data), -1) if lanes is None else data[:, lanes]
+        self.target.space.store(index, moved, self.target.size, self.target.unit)
 
     def _write_registers(self, batch: Batch, data: Array) -> None:
         row = self.row

@@ -281,7 +281,7 @@ class Launch:
         return batch
 
     def _garbage(self, shape: tuple[int, ...]) -> Array:
-        """What undefined registers hold: zeros under seed 0, else random bits, since results must not depend on them."""
+        """What undefined registers hold: zeros under seed 0, else random bits: results must not depend on them."""
         if not self.seed:
             return np.zeros(shape, np.uint32)
         return self.random.integers(0, 1 << 32, shape, np.uint32)

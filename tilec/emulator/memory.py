@@ -45,9 +45,12 @@ class Space:
             16: self.bytes.view(np.complex128),
         }
 
-    def load(self, index: Array, size: int) -> Array:
-        """`size` bytes (1, 2, 4, 8, 12, 16) at each byte index: uint32 [dwords, *index.shape], zero-extended."""
-        unit = _unit(index, size)
+    def load(self, index: Array, size: int, unit: int = 0) -> Array:
+        """`size` bytes (1, 2, 4, 8, 12, 16) at each byte index: uint32 [dwords, *index.shape], zero-extended.
+
+        `unit`: the alignment of the indices where the caller knows it.
+        """
+        unit = unit or alignment(index, size)
         if unit == size or unit >= 4:
             return self._load_units(index, size, unit)
         raw = self.bytes[index[..., None] + np.arange(size)]
@@ -71,11 +74,11 @@ class Space:
                 out[i * unit // 4 + j] = words[..., j]
         return out
 
-    def store(self, index: Array, data: Array, size: int) -> None:
+    def store(self, index: Array, data: Array, size: int, unit: int = 0) -> None:
         """Write the low `size` bytes of `data` (uint32 [dwords, n]) at each of n byte indices; the last of equals
         wins.
         """
-        unit = _unit(index, size)
+        unit = unit or alignment(index, size)
         if unit == size == 1:
             self.bytes[index] = data[0].astype(np.uint8)
         elif unit == size == 2:
@@ -93,8 +96,8 @@ class Space:
             self.bytes[index[..., None] + np.arange(size)] = raw
 
 
-def _unit(index: Array, size: int) -> int:
-    """The widest power of two that divides every index and the size."""
+def alignment(index: Array, size: int) -> int:
+    """The widest power of two, up to 16, that divides every index and the size."""
     low = int(np.bitwise_or.reduce(index, axis=None)) | size | 16 if index.size else size
     return low & -low
 

@@ -63,8 +63,7 @@ class LdsRaces:
     # ---- marking
     def _granules(self, part: Part) -> Array:
         """First granule of each lane; refines the granule when the access is not aligned to it."""
-        low = int(np.bitwise_or.reduce(part.index, axis=None)) | part.size | self.granule
-        unit = low & -low
+        unit = part.unit
         if unit < self.granule:
             times = self.granule // unit
             self.reads, self.writes, self.atomics, self.copying = (
