@@ -55,7 +55,7 @@ def execute(
     *buffers: Array,
     arch: str = "gfx950",
     grid: tuple[int, int, int] = (1, 1, 1),
-    block: int = 64,
+    block: int | tuple[int, int, int] = 64,
     vgprs: int = 64,
     agprs: int = 64,
     lds: int = 0,
@@ -68,7 +68,15 @@ def execute(
     memory = Memory()
     places = [memory.place(buffer, name=f"buffer {i}", readonly=i in readonly) for i, buffer in enumerate(buffers)]
     arguments = b"".join(place.to_bytes(8, "little") for place in places).ljust(64, b"\0")
-    result = run(code, "k", grid=grid, block=(block, 1, 1), arguments=arguments, memory=memory, **options)
+    result = run(
+        code,
+        "k",
+        grid=grid,
+        block=(block, 1, 1) if isinstance(block, int) else block,
+        arguments=arguments,
+        memory=memory,
+        **options,
+    )
     outputs = [
         memory.read(place, buffer.nbytes).view(buffer.dtype).reshape(buffer.shape)
         for place, buffer in zip(places, buffers, strict=True)
