@@ -1,6 +1,6 @@
 """O = softmax(scale Q K^T) V, head by head, with the log-sum-exp of each row: attention forward.
 
-Q and O are (batch, heads, queries, D'), K and V (batch, key heads, keys, D'), LSE is (batch, heads, queries), D' <= D.
+Q and O are (batch, heads, queries, D), K and V (batch, key heads, keys, D), LSE is (batch, heads, queries).
 Head h reads key head h // (heads / key heads): MHA, GQA and MQA. `causal` aligns the last query with the last key. A row
 that sees no key is 0, its log-sum-exp -infinity.
 """
@@ -20,7 +20,7 @@ LOWEST = -3e38      # below every scaled score, yet finite: what has seen no key
 @tc.kernel
 def attention(Q: tc.Tensor, K: tc.Tensor, V: tc.Tensor, O: tc.Tensor, LSE: tc.Tensor, scale: tc.f32,
               causal: tc.Const = False, D: tc.Const = 128, BM: tc.Const = 128, BN: tc.Const = 64):
-    tc.require(Q.shape[3] <= D, "a head of Q must fit one tile of D elements")
+    tc.require((Q.shape[3] == D) & (K.shape[3] == D) & (V.shape[3] == D) & (O.shape[3] == D), "heads must be D elements")
     tc.require(Q.shape[1] % K.shape[1] == 0, "the heads of Q must be a multiple of those of K")
     tc.require(scale > 0.0, "scale must be positive")
     queries, keys = Q.shape[2], K.shape[2]

@@ -309,17 +309,20 @@ def _view(w: _Workgroup, op: tile.View) -> Any:
 def _tile_region(w: _Workgroup, op: Any, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
     """The part of a tile that lies in the tensor: its slices in the tensor and in the tile; None where nothing does."""
     window: _Window = w[op.tensor]
+    claims = op.inside or (False,) * len(shape)
     within, of_tile = [], []
-    for axis, (index, size, extent) in enumerate(zip(w.all(op.indices), shape, window.extents)):
+    for index, size, extent in zip(w.all(op.indices), shape, window.extents):
         start = int(index) * size
         low, high = max(0, -start), min(size, extent - start)
-        if op.inside and op.inside[axis] and (low, high) != (0, size):
-            raise InternalError(f"{op.mnemonic} claims to be inside along axis {axis} and is not", where=op.where,
-                                limit=f"elements {start} to {start + size} of {extent}")
         within.append(slice(start + low, start + high))
         of_tile.append(slice(low, high))
-    if any(s.start >= s.stop for s in of_tile):
-        return None
+    if any(s.start >= s.stop and not claimed for s, claimed in zip(of_tile, claims)):
+        return None                                           # the other axes are not looked at
+    for axis, (size, part, claimed) in enumerate(zip(shape, of_tile, claims)):
+        if claimed and (part.start, part.stop) != (0, size):
+            start = int(w[op.indices[axis]]) * size
+            raise InternalError(f"{op.mnemonic} claims to be inside along axis {axis} and is not", where=op.where,
+                                limit=f"elements {start} to {start + size} of {window.extents[axis]}")
     return tuple(within), tuple(of_tile)
 
 

@@ -103,12 +103,28 @@ class _Simplifier:
             self.loop(op)
         elif isinstance(op, tile.If):
             self.branch(op)
-        elif not isinstance(op, tile.Require):
+        elif isinstance(op, tile.Require):
+            self.learn(op.condition)
+        else:
             new = rewrite(op, self)
             if isinstance(new, Value):
                 self.substitution[op.result] = new
             else:
                 self.add(new)
+
+    def learn(self, condition: Value) -> None:
+        """What a launch requires is true from here on: extents that must equal a number are that number."""
+        op = self.definition.get(condition)
+        if isinstance(op, tile.Elementwise) and op.function == "and":
+            for part in op.arguments:
+                self.learn(part)
+        elif isinstance(op, tile.Elementwise) and op.function == "eq":
+            for extent, number in (op.arguments, reversed(op.arguments)):
+                made, known = self.definition.get(extent), self.definition.get(number)
+                if isinstance(made, tile.Dim) and isinstance(known, tile.Constant):
+                    self.scopes[self.depth[extent]].seen[_key(made)] = known
+                    for same in [extent, *(old for old, new in self.substitution.map.items() if new is extent)]:
+                        self.substitution[same] = number
 
     def add(self, op: Op) -> None:
         """Appends an op where it belongs, unless an equal one is in sight."""
