@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilec.backend_amdgcn import emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
+from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
 from tilec.backend_amdgcn.assemble import assemble
 from tilec.backend_amdgcn.lower import lower
 from tilec.errors import InternalError
@@ -138,8 +138,10 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
         stages[step.name] = current
         if verify:
             _verify(step, before, current)
-    start = time.perf_counter()
     assert isinstance(current, machine.Program)
+    if verify:
+        _no_faults(clustercheck.check(stages["barriers"], current))
+    start = time.perf_counter()
     text, lines = emit.text(current)
     seconds["emit"] = time.perf_counter() - start
     start = time.perf_counter()

@@ -32,11 +32,18 @@ class _OpenBlock:
 
 @dataclass
 class _Region:
-    """A nesting level: the block that code of this level goes to now, and the values numbered at it."""
+    """A nesting level: the block that code of this level goes to now, and the values numbered at it, each with its place. `opened_at`:
+    how long the block of the level around was when this one was opened."""
 
     block: _OpenBlock
     branch: bool = False        # nothing is hoisted out of it: it may not run, and what it needs would be alive around it
-    numbered: dict[Any, Ref] = field(default_factory=dict)
+    opened_at: int = 0
+    numbered: dict[Any, tuple[Ref, _OpenBlock, int]] = field(default_factory=dict)
+
+
+NEAR = 64
+"""Instructions over which a numbered value is kept for its next use. Beyond, it is computed again: that costs an instruction outside of
+loops, keeping it would cost a register all the way."""
 
 
 class Builder:
@@ -172,12 +179,11 @@ class Builder:
         """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes only a part of it
         has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
         key = (kind, size, *[(op, src, *sorted(modifiers.items())) if modifiers else (op, src) for op, src, modifiers in steps])
-        for region in self._regions:
-            if (known := region.numbered.get(key)) is not None:
-                return known
         branch = max((i for i, region in enumerate(self._regions) if region.branch), default=0)
         level = max((self.level_of(s) for _, src, _ in steps for s in src), default=0)
         level = max(level, branch)
+        if (known := self._known(key, level)) is not None:
+            return known
         saved_name, self.name = self.name, name or self.name
         result = self.register(kind, size)
         self.name = saved_name
@@ -188,8 +194,19 @@ class Builder:
             dst = [] if part is None else [result if part == "whole" else result[part]]
             sources = tuple(result[s[1]] if isinstance(s, tuple) else s for s in src)
             self.emit(op, dst, sources, level=level, **modifiers)
-        self._regions[level].numbered[key] = result
+        block = self._regions[level].block
+        self._regions[level].numbered[key] = result, block, len(block.instructions)
         return result
+
+    def _known(self, key: Any, level: int) -> Ref | None:
+        """The numbered value, if it stands at this level and, outside of loops, near enough: near this place, or near the head
+        of the loop that wants it."""
+        found = self._regions[level].numbered.get(key)
+        if found is None or found[1] is not self._regions[level].block:
+            return None
+        result, block, place = found
+        here = len(block.instructions) if level == self.level else self._regions[level + 1].opened_at
+        return result if block.depth or place > here - NEAR else None
 
     def pair(self, low: Source, high: Source) -> Ref:
         """Two scalar dwords side by side."""
@@ -226,7 +243,8 @@ class Builder:
         """Starts a new region with a block of its own."""
         block = _OpenBlock(label, depth, title)
         self.blocks.append(block)
-        self._regions.append(_Region(block, branch))
+        before = len(self._regions[-1].block.instructions) if self._regions else 0
+        self._regions.append(_Region(block, branch, before))
 
     def _next_block(self, label: str) -> None:
         """Goes on at the current level in a new block."""

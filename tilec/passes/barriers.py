@@ -19,8 +19,9 @@ from tilec.passes.place_lds import ring_bytes
 
 @dataclass(frozen=True, eq=False)
 class _Access:
-    """An access to bytes [first, end) of LDS: of one slot where that is a constant, else of all; `phase` (of `slots`) says which
-    then, relative to the trip of the loop around it; None: any. `done` is the token of its completion, None where whoever made the access has waited already."""
+    """An access to bytes [first, end) of LDS: of one slot where that is a constant, else of all. `phase` (of `slots`)
+    says which then, relative to the trip of the loop around it; None: any. `done` is the token of its completion, None
+    where whoever made the access has waited already."""
 
     buffer: Value
     first: int
@@ -118,7 +119,8 @@ class _Walk:
             return self._access_to(op.buffer, op.slot, op.phase, not isinstance(op, tile.SharedRead), op.results[-1])
         return None
 
-    def _access_to(self, ring: Value, slot: Value | None, phase: int | None, writes: bool, done: Value | None) -> _Access:
+    def _access_to(self, ring: Value, slot: Value | None, phase: int | None, writes: bool,
+                   done: Value | None) -> _Access:
         first, length = self.places[ring], ring_bytes(ring)
         if slot in self.constants:
             length //= ring.type.slots
