@@ -5,7 +5,7 @@ waits         a register is used while a load that writes it has not been waited
 hazards       two instructions are nearer than their wait states                                      (hazards.py)
 lds_races     two waves touch an LDS byte, one writing, with no wait and barrier between              (races.py)
 barriers      waves of a workgroup pass unequal numbers of barriers
-global_races  two workgroups touch a byte of global memory, one writing plainly                       (races.py)
+global_races  two workgroups touch a byte of global memory, one writing plainly                       (global_races.py)
 bounds        an access outside of the allocations, of LDS or of scratch; a store to read-only memory
 """
 
@@ -18,12 +18,13 @@ import numpy as np
 from tilec.emulator import shadow
 from tilec.emulator.access import Access
 from tilec.emulator.findings import Finding, Report
+from tilec.emulator.global_races import GlobalRaces
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.memory import Memory
 from tilec.emulator.memory_rows import MEMORY
 from tilec.emulator.memory_shadow import MemoryShadow, data_bits
 from tilec.emulator.operands import EXEC, SGPR
-from tilec.emulator.races import GlobalRaces, LdsRaces
+from tilec.emulator.races import LdsRaces
 
 if TYPE_CHECKING:
     from tilec.emulator.decode import Block, Program

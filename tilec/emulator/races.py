@@ -1,15 +1,13 @@
-"""Races by byte: in LDS between the waves of a workgroup, in global memory between workgroups.
+"""Races in LDS between the waves of a workgroup, by byte, from happens-before over barriers.
 
-LDS: barriers cut a workgroup's life into generations. An access belongs to every generation from its issue to the
-barrier after its completion (its wait). Two accesses of different waves, one a write, in one generation and on one
-byte are unordered: a race, whatever order this run took. Accesses only mark planes [wave, byte]; the proof is one
-sweep per barrier. Global memory: workgroups are unordered, so every byte remembers who wrote, read or changed it
-atomically.
+Barriers cut a workgroup's life into generations. An access belongs to every generation from its issue to the barrier
+after its completion (its wait). Two accesses of different waves, one a write, in one generation and on one byte are
+unordered: a race, whatever order this run took. Accesses only mark planes [wave, byte]; the proof is one sweep per
+barrier.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ import numpy as np
 
 from tilec.emulator.access import Access, Part
 from tilec.emulator.instruction import Instruction
-from tilec.emulator.memory import BASE, ZERO_PAGE, Allocation, Space
+from tilec.emulator.memory import ZERO_PAGE, Space
 
 if TYPE_CHECKING:
     from tilec.emulator.machine import Machine
@@ -304,111 +302,3 @@ def _covers(part: Part, wave: int, byte: int, size: int) -> bool:
     starts = part.index[wave]
     hit = (starts < byte + size) & (byte < starts + part.size)
     return bool((hit if part.lanes is None else hit & part.lanes[wave]).any())
-
-
-def _sparse(count: int) -> Array:
-    """Zeros that cost memory only where touched."""
-    size = max(count, 1) * 4
-    return np.frombuffer(
-        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)),
-        np.uint32,
-    )
-
-
-MANY = np.uint32(0xFFFFFFFF)
-
-
-class GlobalRaces:
-    """Who touched each granule of the writable allocations: workgroup id + 1, or MANY. A workgroup that acquired at
-    agent scope (buffer_inv sc1) is taken to be ordered after all others from then on.
-    """
-
-    def __init__(self, found: Callable[..., None], granule: int):
-        self.found, self.granule = found, granule
-        self.tables: dict[int, dict[str, Array]] = {}
-        self.sites: dict[int, dict[str, dict[int, Instruction]]] = {}
-        self.acquired: set[int] = set()
-
-    def access(self, machine: Machine, batch: Batch, access: Access, part: Part) -> None:
-        kind = {"load": "read", "dma": "read", "store": "write", "atomic": "atomic"}.get(access.row.op)
-        if kind is None:
-            return
-        index = part.index if part.lanes is None else part.index[part.lanes]
-        if not index.size:
-            return
-        allocation = machine.memory.find(int(index.min()) + BASE)
-        if allocation is None or allocation.readonly or int(index.max()) + BASE >= allocation.end:
-            return
-        groups = machine.groups[machine.slot[batch.waves]].astype(np.uint32) + np.uint32(1)
-        who = np.broadcast_to(groups[:, None], part.index.shape)
-        who = who.reshape(-1) if part.lanes is None else who[part.lanes]
-        first = (index.reshape(-1) + BASE - allocation.start) // self.granule
-        table = self._table(allocation)
-        for i in range(max(1, part.size // self.granule)):
-            self._touch(machine, batch, access, part, allocation, table, kind, first + i, who)
-        self.sites[allocation.start][kind][access.instruction.address] = access.instruction
-
-    def _table(self, allocation: Allocation) -> dict[str, Array]:
-        if allocation.start not in self.tables:
-            count = (allocation.end - allocation.start) // self.granule + 8
-            self.tables[allocation.start] = {kind: _sparse(count) for kind in ("read", "write", "atomic")}
-            self.sites[allocation.start] = {kind: {} for kind in ("read", "write", "atomic")}
-        return self.tables[allocation.start]
-
-    def _touch(
-        self,
-        machine: Machine,
-        batch: Batch,
-        access: Access,
-        part: Part,
-        allocation: Allocation,
-        table: dict[str, Array],
-        kind: str,
-        at: Array,
-        who: Array,
-    ) -> None:
-        mine = table[kind]
-        old = mine[at]
-        mine[at] = np.where((old == 0) | (old == who), who, MANY)
-        lost = mine[at] != who
-        if lost.any():  # several workgroups at once: nobody alone
-            mine[at[lost]] = MANY
-        against = {"read": ("write", "atomic"), "write": ("write", "read", "atomic"), "atomic": ("write", "read")}[kind]
-        for other in against:
-            seen = table[other][at]
-            bad = (seen != 0) & (seen != who)
-            if bad.any():
-                self._report(machine, batch, access, part, allocation, kind, other, at, who, bad)
-
-    def _report(
-        self,
-        machine: Machine,
-        batch: Batch,
-        access: Access,
-        part: Part,
-        allocation: Allocation,
-        kind: str,
-        other: str,
-        at: Array,
-        who: Array,
-        bad: Array,
-    ) -> None:
-        if self.acquired:
-            bad = bad & ~np.isin(who - np.uint32(1), np.array(sorted(self.acquired), np.uint32))
-            if not bad.any():
-                return
-        n = int(np.flatnonzero(bad)[0])
-        rows = np.argwhere(np.ones(part.index.shape, bool) if part.lanes is None else part.lanes)[n]
-        sites = self.sites[allocation.start][other]
-        verbs = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
-        pasts = {"read": "read", "write": "written", "atomic": "changed atomically"}
-        other_site = next(iter(sites.values()), access.instruction)
-        self.found(
-            "global_races",
-            f"{verbs[kind]} a byte of {allocation.name} that another workgroup has {pasts[other]}",
-            access.instruction,
-            other_site,
-            wave=int(batch.waves[rows[0]]),
-            lane=int(rows[1]),
-            byte=allocation.start + int(at[n]) * self.granule,
-        )
