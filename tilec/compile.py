@@ -1,7 +1,7 @@
 """The compiler: one tuple of passes, from the traced tile program to the loadable object.
 
-Each pass is a pure function of (program, options) and declares the form it needs and the form it gives. With `verify`, form
-verifiers and each pass's independent checker run between all of them; in use they are off.
+Each pass is a pure function of (program, options) and declares the form it needs and the form it gives. With `verify`,
+form verifiers and each pass's independent checker run between all of them; in use they are off.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tilec.ir import machine, tile
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
 from tilec.passes.barriers import insert_barriers
-from tilec.passes.grid_order import order_grid
 from tilec.passes.cluster import cluster
+from tilec.passes.grid_order import order_grid
 from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
 from tilec.passes.place_lds import place_lds
@@ -72,7 +72,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("registers", "virtual", "allocated", lambda p, o: regalloc.allocate(p).program, regcheck.check),
     Pass("waits", "allocated", "allocated", lambda p, o: waits.insert(p), lambda _, p: _no_faults(waitcheck.check(p))),
     Pass("hazards", "allocated", "final", lambda p, o: hazards.insert(p),
-         lambda _, p: _no_faults(hazardcheck.check(p) + waitcheck.check(p))),      # it moves instructions into wait states
+         # it moves instructions into wait states
+         lambda _, p: _no_faults(hazardcheck.check(p) + waitcheck.check(p))),
 )
 
 
@@ -111,8 +112,8 @@ class Compiled:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Passes make records by the ten thousand that live on in `stages`; to search them for cycles again and again would take a
-    fifth of the time."""
+    """Passes make records by the ten thousand that live on in `stages`; to search them for cycles again and again would
+    take a fifth of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -124,7 +125,8 @@ def _collector_paused() -> Iterator[None]:
 
 @_collector_paused()
 def compile(program: Program, arch: str, schedule: Schedule | None = None, verify: bool = False) -> Compiled:
-    """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its promise."""
+    """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its
+    promise."""
     options = Options(target(arch), schedule)
     stages: dict[str, AnyProgram] = {"traced": program}
     seconds: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """The one error that tilec raises for what a user did: where, what was asked, the limit in numbers, what to try.
 
-`Location` is a place in the user's source. It is attached to every op, register and instruction that came from it, so that
-an error of any pass can point to the line that asked for the impossible.
+`Location` is a place in the user's source. It is attached to every op, register and instruction that came from it, so
+that an error of any pass can point to the line that asked for the impossible.
 """
 
 from __future__ import annotations

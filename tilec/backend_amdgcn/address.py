@@ -1,11 +1,12 @@
 """Where the elements of a tile lie in global memory: descriptors, lane offsets, bounds.
 
-A tensor that is not wide spans less than 2 GiB, so every byte offset from its base fits in 31 bits: one buffer descriptor, built
-once, with the exact number of bytes; lane offsets are 32-bit VGPRs, the tile's own offset a scalar. Lanes outside the bounds get
-offset OUTSIDE, which the range check turns into a zero (loads) or nothing (stores); it is compared per dword, so that a vector that
-starts inside and ends beyond the tensor reads zeros there (facts: raw buffer addressing).
-Of a wide tensor each tile has a descriptor of its own, its base in 64 bits per workgroup. Where even the offsets within a tile may
-not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed to the lanes inside.
+A tensor that is not wide spans less than 2 GiB, so every byte offset from its base fits in 31 bits: one buffer
+descriptor, built once, with the exact number of bytes; lane offsets are 32-bit VGPRs, the tile's own offset a scalar.
+Lanes outside the bounds get offset OUTSIDE, which the range check turns into a zero (loads) or nothing (stores); it is
+compared per dword, so that a vector that starts inside and ends beyond the tensor reads zeros there (facts: raw buffer
+addressing). Of a wide tensor each tile has a descriptor of its own, its base in 64 bits per workgroup. Where even the
+offsets within a tile may not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed to the lanes
+inside.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from tilec.ir.core import TensorType
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Operand, Ref
 
-OUTSIDE = 0xC0000000       # beyond every buffer, and adding an immediate does not wrap
+OUTSIDE = 0xC0000000  # beyond every buffer, and adding an immediate does not wrap
 MOST_RECORDS = 0x80000000
-DESCRIPTOR_FORMAT = 0x00027000      # dword 3 of a raw buffer descriptor: data format must not be 0 (facts/isa: waits and ABI)
+# dword 3 of a raw buffer descriptor: data format must not be 0 (facts/isa: waits and ABI)
+DESCRIPTOR_FORMAT = 0x00027000
 
 
 @dataclass(frozen=True, eq=False)
 class TensorRef:
-    """A tensor or view: base address (SGPR pair), per axis the stride in bytes (SGPR pair; constant for the contiguous axis) and
-    the extent (scalar). `written`: the kernel stores to it, so that even bytes whose value is not used may not be read
-    beyond a tile's edge, where another workgroup may be writing."""
+    """A tensor or view: base address (SGPR pair), per axis the stride in bytes (SGPR pair; constant for the contiguous
+    axis) and the extent (scalar). `written`: the kernel stores to it, so that even bytes whose value is not used may
+    not be read beyond a tile's edge, where another workgroup may be writing."""
 
     type: TensorType
     base: Ref
@@ -106,7 +108,8 @@ def product64(context: Lowering, x: Operand, stride: Operand) -> Ref:
 
 
 def descriptor(context: Lowering, tensor: TensorRef) -> Ref:
-    """The raw buffer descriptor of a tensor that is not wide: base, and exactly the bytes from there to its last element's dword."""
+    """The raw buffer descriptor of a tensor that is not wide: base, and exactly the bytes from there to its last
+    element's dword."""
     b = context.b
     span: Operand = Immediate(tensor.element_bytes)
     empty: Operand | None = None
@@ -114,10 +117,12 @@ def descriptor(context: Lowering, tensor: TensorRef) -> Ref:
         span = plus(context, span, times(context, plus(context, extent, Immediate(0xFFFFFFFF)), low(stride)))
         smallest = extent if empty is None else b.pure("s_min_i32", empty, extent, kind="s")
         empty = smallest
-    if tensor.type.alignment >= 4:          # whole dwords are read: the one that holds the last byte counts as inside
+    if tensor.type.alignment >= 4:  # whole dwords are read: the one that holds the last byte counts as inside
         span = b.pure("s_and_b32", plus(context, span, Immediate(3)), 0xFFFFFFFC, kind="s")
     if empty is not None:
-        span = b.pure_sequence([("s_cmp_gt_i32", (empty, Immediate(0)), {"dst": None}), ("s_cselect_b32", (span, 0), {})], kind="s")
+        span = b.pure_sequence(
+            [("s_cmp_gt_i32", (empty, Immediate(0)), {"dst": None}), ("s_cselect_b32", (span, 0), {})], kind="s"
+        )
     return _records(context, tensor.base, span)
 
 
@@ -132,31 +137,50 @@ def _tile_descriptor(context: Lowering, tensor: TensorRef, origins: tuple[Operan
         rows = minus(context, minus(context, extent, origin), Immediate(1))
         left = alu.add64(b, left, product64(context, rows, stride))
     base = tensor.base if start is None else alu.add64(b, tensor.base, start)
-    size = b.pure_sequence([("s_cmp_lg_u32", (left[1], Immediate(0)), {"dst": None}),
-                            ("s_cselect_b32", (MOST_RECORDS, left[0]), {})], kind="s")
+    size = b.pure_sequence(
+        [("s_cmp_lg_u32", (left[1], Immediate(0)), {"dst": None}), ("s_cselect_b32", (MOST_RECORDS, left[0]), {})],
+        kind="s",
+    )
     size = b.pure("s_min_u32", size, MOST_RECORDS, kind="s")
-    return _records(context, base, b.pure("s_and_b32", size, 0xFFFFFFFC, kind="s") if tensor.type.alignment >= 4 else size)
+    return _records(
+        context, base, b.pure("s_and_b32", size, 0xFFFFFFFC, kind="s") if tensor.type.alignment >= 4 else size
+    )
 
 
 def moved_back(context: Lowering, buffer: Ref, distance: int) -> Ref:
     """A descriptor that begins `distance` bytes earlier and ends at the same place."""
     b = context.b
-    return b.pure_sequence([
-        ("s_sub_u32", (buffer[0], distance), {"dst": 0}), ("s_subb_u32", (buffer[1], 0), {"dst": 1}),
-        ("s_add_u32", (buffer[2], distance), {"dst": 2}), ("s_mov_b32", (buffer[3],), {"dst": 3})], kind="s", size=4, name="descriptor")
+    return b.pure_sequence(
+        [
+            ("s_sub_u32", (buffer[0], distance), {"dst": 0}),
+            ("s_subb_u32", (buffer[1], 0), {"dst": 1}),
+            ("s_add_u32", (buffer[2], distance), {"dst": 2}),
+            ("s_mov_b32", (buffer[3],), {"dst": 3}),
+        ],
+        kind="s",
+        size=4,
+        name="descriptor",
+    )
 
 
 def _records(context: Lowering, base: Ref, size: Operand) -> Ref:
-    return context.b.pure_sequence([
-        ("s_mov_b32", (base[0],), {"dst": 0}), ("s_and_b32", (base[1], 0xFFFF), {"dst": 1}),
-        ("s_mov_b32", (size,), {"dst": 2}), ("s_mov_b32", (DESCRIPTOR_FORMAT,), {"dst": 3})],
-        kind="s", size=4, name="descriptor")
+    return context.b.pure_sequence(
+        [
+            ("s_mov_b32", (base[0],), {"dst": 0}),
+            ("s_and_b32", (base[1], 0xFFFF), {"dst": 1}),
+            ("s_mov_b32", (size,), {"dst": 2}),
+            ("s_mov_b32", (DESCRIPTOR_FORMAT,), {"dst": 3}),
+        ],
+        kind="s",
+        size=4,
+        name="descriptor",
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class TileAccess:
-    """One tile of a tensor in a register layout: its tile indices, its origin (their products with the tile's sizes), lane
-    coordinates, and how far each axis goes from there.
+    """One tile of a tensor in a register layout: its tile indices, its origin (their products with the tile's sizes),
+    lane coordinates, and how far each axis goes from there.
 
     `limits[d]`: coordinates along axis d below it are inside (None: all are)."""
 
@@ -169,12 +193,14 @@ class TileAccess:
 
     @property
     def origins(self) -> tuple[Operand, ...]:
-        return tuple(times(self.context, index, Immediate(size)) for index, size in zip(self.indices, self.layout.shape))
+        return tuple(
+            times(self.context, index, Immediate(size)) for index, size in zip(self.indices, self.layout.shape)
+        )
 
     @property
     def vector(self) -> int:
-        """Items that one memory instruction moves: consecutive along the contiguous axis, at most 16 bytes, as aligned as the
-        class of the tensor says."""
+        """Items that one memory instruction moves: consecutive along the contiguous axis, at most 16 bytes, as aligned
+        as the class of the tensor says."""
         type = self.tensor.type
         if type.contiguous is None or self.reads and self.tensor.written and self.limits[type.contiguous] is not None:
             return 1
@@ -182,8 +208,8 @@ class TileAccess:
         return min(self.layout.vector_width(type.contiguous), max(1, most // self.tensor.element_bytes))
 
     def coordinate(self, axis: int, item: int = 0) -> tuple[Operand, int]:
-        """Coordinate of an item along an axis: what lanes and waves make of it, and a constant to add. Where an item's bits meet
-        a lane's (a swizzled copy), the item goes into the first part."""
+        """Coordinate of an item along an axis: what lanes and waves make of it, and a constant to add. Where an item's
+        bits meet a lane's (a swizzled copy), the item goes into the first part."""
         own = self.context.coordinate(self.layout, axis)
         offset = self.layout.item_offset(item)[axis]
         if self.layout.additive or offset == 0:
@@ -207,8 +233,8 @@ class TileAccess:
         return lanes, scalar, constant
 
     def tile_offset(self) -> tuple[Operand, Operand]:
-        """Byte offset of the tile's origin from the tensor's base as two scalars: what was known before the loop around this
-        access, and what changes in it."""
+        """Byte offset of the tile's origin from the tensor's base as two scalars: what was known before the loop around
+        this access, and what changes in it."""
         fixed: Operand = Immediate(0)
         varying: Operand = Immediate(0)
         for index, size, stride in zip(self.indices, self.layout.shape, self.tensor.strides):
@@ -225,14 +251,15 @@ class TileAccess:
         return not self.tensor.type.offsets_fit(self.layout.shape)
 
     def window(self) -> tuple[Ref, Operand, Operand]:
-        """The buffer descriptor for this tile, and the tile's byte offset from its base: what belongs in the lane offset (it
-        does not change in the loop around), and what belongs in the scalar offset."""
+        """The buffer descriptor for this tile, and the tile's byte offset from its base: what belongs in the lane
+        offset (it does not change in the loop around), and what belongs in the scalar offset."""
         if not self.tensor.type.wide:
             return descriptor(self.context, self.tensor), *self.tile_offset()
         return _tile_descriptor(self.context, self.tensor, self.origins), Immediate(0), Immediate(0)
 
     def left(self, axis: int, item: int, extra: int = 0) -> tuple[Operand, Operand] | None:
-        """An item moved by `extra` is inside along an axis where the first of these is greater than the second; None: all are."""
+        """An item moved by `extra` is inside along an axis where the first of these is greater than the second; None:
+        all are."""
         limit = self.limits[axis]
         if limit is None:
             return None
@@ -245,8 +272,8 @@ class TileAccess:
         return None if pair is None else self.context.b.pure("v_cmp_gt_i32", *pair, kind="s", size=2)
 
     def masked(self, offset: Operand, item: int, last: int = 0, mask: Operand | None = None) -> Operand:
-        """A lane offset that lies outside of every buffer where the vector from `item` on is outside (or `mask` is clear). Axes
-        whose limits do not change in a loop come first, so that what they do is done before it."""
+        """A lane offset that lies outside of every buffer where the vector from `item` on is outside (or `mask` is
+        clear). Axes whose limits do not change in a loop come first, so that what they do is done before it."""
         level = self.context.b.level_of
         limited = [(axis, limit) for axis, limit in enumerate(self.limits) if limit is not None]
         offset = masked_offset(self.context, offset, mask)
@@ -256,7 +283,8 @@ class TileAccess:
         return offset
 
     def inside(self, item: int, last: int = 0) -> Operand | None:
-        """Mask of lanes for which the vector from `item` to `item + last` along the contiguous axis is inside on every axis."""
+        """Mask of lanes for which the vector from `item` to `item + last` along the contiguous axis is inside on every
+        axis."""
         mask: Operand | None = None
         for axis in range(len(self.limits)):
             extra = last if axis == self.tensor.type.contiguous else 0
@@ -271,9 +299,16 @@ def both(context: Lowering, x: Operand | None, y: Operand | None) -> Operand | N
     return context.b.pure("s_and_b64", x, y, kind="s", size=2)
 
 
-def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], layout: Layout, inside: tuple[bool, ...],
-                reads: bool = True) -> TileAccess:
-    """The access of the tile at tile index `indices`. An index far outside is cut to just outside, so that products fit."""
+def tile_access(
+    context: Lowering,
+    tensor: TensorRef,
+    indices: list[Operand],
+    layout: Layout,
+    inside: tuple[bool, ...],
+    reads: bool = True,
+) -> TileAccess:
+    """The access of the tile at tile index `indices`. An index far outside is cut to just outside, so that products
+    fit."""
     b = context.b
     kept, limits = [], []
     for axis, (index, size, extent) in enumerate(zip(indices, layout.shape, tensor.extents)):
@@ -292,7 +327,9 @@ def tile_access(context: Lowering, tensor: TensorRef, indices: list[Operand], la
         if isinstance(index, Immediate):
             limit = Immediate(0) if index.value & 0x80000000 else limit
         else:
-            limit = b.pure_sequence([("s_cmp_lt_i32", (index, Immediate(0)), {"dst": None}), ("s_cselect_b32", (0, limit), {})], kind="s")
+            limit = b.pure_sequence(
+                [("s_cmp_lt_i32", (index, Immediate(0)), {"dst": None}), ("s_cselect_b32", (0, limit), {})], kind="s"
+            )
         kept.append(index)
         limits.append(limit)
     return TileAccess(context, tensor, layout, tuple(kept), tuple(limits), reads)
@@ -309,7 +346,7 @@ def masked_offset(context: Lowering, offset: Operand, mask: Operand | None) -> O
 
 
 def wide_address(context: Lowering, tensor: TensorRef, coordinates: list[Operand]) -> Ref:
-    """64-bit address per lane of the element at `coordinates` (non-negative 32-bit, VGPR or uniform) of a wide tensor."""
+    """64-bit address per lane of the element at `coordinates` (non-negative, VGPR or uniform) of a wide tensor."""
     b = context.b
     address: Operand = tensor.base
     for coordinate, stride in zip(coordinates, tensor.strides):

@@ -1,9 +1,10 @@
 """Builds a machine program in form virtual: emits instructions, makes registers, opens loops and conditionals.
 
-Legal by construction: a VALU instruction gets at most one SGPR or literal (the constant bus of gfx9), literals only where the
-encoding has room. `pure` instructions (addresses, masks, scalars) are numbered by value and placed in the outermost open loop
-where their sources exist: what does not change in a loop is computed once, before it, without a later pass.
-Regions nest: the kernel, loop bodies, branches. A region's block stays open for hoisted code while inner regions are built.
+Legal by construction: a VALU instruction gets at most one SGPR or literal (the constant bus of gfx9), literals only
+where the encoding has room. `pure` instructions (addresses, masks, scalars) are numbered by value and placed in the
+outermost open loop where their sources exist: what does not change in a loop is computed once, before it, without a
+later pass. Regions nest: the kernel, loop bodies, branches. A region's block stays open for hoisted code while inner
+regions are built.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from typing import Any
 from tilec.backend_amdgcn.isa import Row, is_inline, rows
 from tilec.errors import Location
 from tilec.ir.machine import (
-    Block, Immediate, Instruction, Operand, Physical, Ref, Register, SharedAccess, Target, whole,
+    Block,
+    Immediate,
+    Instruction,
+    Operand,
+    Physical,
+    Ref,
+    Register,
+    SharedAccess,
+    Target,
+    whole,
 )
 from tilec.target import target
 
@@ -32,18 +42,19 @@ class _OpenBlock:
 
 @dataclass
 class _Region:
-    """A nesting level: the block that code of this level goes to now, and the values numbered at it, each with its place. `opened_at`:
-    how long the block of the level around was when this one was opened."""
+    """A nesting level: the block that code of this level goes to now, and the values numbered at it, each with its
+    place. `opened_at`: how long the block of the level around was when this one was opened."""
 
     block: _OpenBlock
-    branch: bool = False        # nothing is hoisted out of it: it may not run, and what it needs would be alive around it
+    # nothing is hoisted out of it: it may not run, and what it needs would be alive around it
+    branch: bool = False
     opened_at: int = 0
     numbered: dict[Any, tuple[Ref, _OpenBlock, int]] = field(default_factory=dict)
 
 
 NEAR = 64
-"""Instructions over which a numbered value is kept for its next use. Beyond, it is computed again: that costs an instruction outside of
-loops, keeping it would cost a register all the way."""
+"""Instructions over which a numbered value is kept for its next use. Beyond, it is computed again: that costs an
+instruction outside of loops, keeping it would cost a register all the way."""
 
 
 class Builder:
@@ -61,7 +72,7 @@ class Builder:
         self._regions: list[_Region] = []
         self._open("entry", 0)
 
-    # -- registers ------------------------------------------------------------------------------------------------------
+    # -- registers ---------------------------------------------------------------------------------------------------
 
     def register(self, kind: str, size: int = 1, name: str = "") -> Ref:
         """A new register, known at the current level."""
@@ -69,14 +80,23 @@ class Builder:
         self._level[register] = self.level
         return whole(register)
 
-    # -- plain emission -------------------------------------------------------------------------------------------------
+    # -- plain emission ----------------------------------------------------------------------------------------------
 
     @property
     def level(self) -> int:
         return len(self._regions) - 1
 
-    def emit(self, op: str, dst: Sequence[Operand] = (), src: Sequence[Source] = (), *, note: str = "",
-             shared: SharedAccess | None = None, level: int | None = None, **modifiers: Any) -> None:
+    def emit(
+        self,
+        op: str,
+        dst: Sequence[Operand] = (),
+        src: Sequence[Source] = (),
+        *,
+        note: str = "",
+        shared: SharedAccess | None = None,
+        level: int | None = None,
+        **modifiers: Any,
+    ) -> None:
         """One instruction at the current place (or at the end of an outer level's open block), made legal."""
         region = self._regions[self.level if level is None else level]
         row = self.rows[op]
@@ -86,20 +106,29 @@ class Builder:
         elif row.unit == "salu":
             sources = self._legal_scalar(row, sources, region)
         elif row.unit in ("vmem", "lds"):
-            sources = tuple(self.vector(s) if spec.code == "v" and not _is_vector(s) else s for s, spec in zip(sources, row.src)) \
-                + sources[len(row.src):]
+            sources = (
+                tuple(
+                    self.vector(s) if spec.code == "v" and not _is_vector(s) else s for s, spec in zip(sources, row.src)
+                )
+                + sources[len(row.src) :]
+            )
         region.block.instructions.append(
-            Instruction(op, tuple(dst), sources, tuple(modifiers.items()), self.where, note, shared))
+            Instruction(op, tuple(dst), sources, tuple(modifiers.items()), self.where, note, shared)
+        )
 
     def emit_early(self, op: str, dst: Sequence[Operand], src: Sequence[Source]) -> None:
-        """An instruction that writes M0, before the last one where that has nothing to do with it: so the slot that the hardware
-        wants between a write of M0 and its use holds work."""
+        """An instruction that writes M0, before the last one where that has nothing to do with it: so the slot that the
+        hardware wants between a write of M0 and its use holds work."""
         self.emit(op, dst, src)
         instructions = self._regions[-1].block.instructions
         if len(instructions) > 1:
             before, new = instructions[-2:]
             row = self.rows[before.op]
-            if row.unit in ("lds", "barrier", "wait", "salu", "mfma") and not any(o in new.src for o in before.dst) and not row.implicit_reads:
+            if (
+                row.unit in ("lds", "barrier", "wait", "salu", "mfma")
+                and not any(o in new.src for o in before.dst)
+                and not row.implicit_reads
+            ):
                 instructions[-2:] = new, before
 
     def vector(self, source: Operand) -> Ref:
@@ -124,11 +153,17 @@ class Builder:
         result = list(sources)
         if "commutes" in row.flags and _is_literal(result[1]) and not _is_literal(result[0]):
             result[0], result[1] = result[1], result[0]
-        bus: set[Operand] = set()       # the SGPRs that the instruction reads; a literal counts as one
-        for index in sorted(range(len(row.src)), key=lambda i: row.src[i].code != "m"):     # a mask can't move: it goes first
+        bus: set[Operand] = set()  # the SGPRs that the instruction reads; a literal counts as one
+        # a mask can't move: it goes first
+        for index in sorted(range(len(row.src)), key=lambda i: row.src[i].code != "m"):
             source = result[index]
             if _is_literal(source):
-                if row.takes_literal and index == 0 and not bus and all(_is_vector(s) for s in result[1:len(row.src)]):
+                if (
+                    row.takes_literal
+                    and index == 0
+                    and not bus
+                    and all(_is_vector(s) for s in result[1 : len(row.src)])
+                ):
                     bus.add(source)
                     continue
                 result[index] = source = self._constant(source, row.src[index].size)
@@ -164,7 +199,7 @@ class Builder:
             region.block.instructions.append(Instruction("v_mov_b32", (moved[i],), (part,), where=self.where))
         return moved
 
-    # -- pure code: numbered and hoisted --------------------------------------------------------------------------------
+    # -- pure code: numbered and hoisted -----------------------------------------------------------------------------
 
     def level_of(self, source: Source) -> int:
         """The outermost level at which an operand is known."""
@@ -174,11 +209,16 @@ class Builder:
         """The result of an instruction without side effects (but SCC), computed once for the same operands."""
         return self.pure_sequence([(op, src, modifiers)], kind=kind, size=size, name=name)
 
-    def pure_sequence(self, steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]], *, kind: str, size: int = 1,
-                      name: str = "") -> Ref:
-        """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes only a part of it
-        has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
-        key = (kind, size, *[(op, src, *sorted(modifiers.items())) if modifiers else (op, src) for op, src, modifiers in steps])
+    def pure_sequence(
+        self, steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]], *, kind: str, size: int = 1, name: str = ""
+    ) -> Ref:
+        """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes
+        only a part of it has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
+        key = (
+            kind,
+            size,
+            *[(op, src, *sorted(modifiers.items())) if modifiers else (op, src) for op, src, modifiers in steps],
+        )
         branch = max((i for i, region in enumerate(self._regions) if region.branch), default=0)
         level = max((self.level_of(s) for _, src, _ in steps for s in src), default=0)
         level = max(level, branch)
@@ -199,8 +239,8 @@ class Builder:
         return result
 
     def _known(self, key: Any, level: int) -> Ref | None:
-        """The numbered value, if it stands at this level and, outside of loops, near enough: near this place, or near the head
-        of the loop that wants it."""
+        """The numbered value, if it stands at this level and, outside of loops, near enough: near this place, or near
+        the head of the loop that wants it."""
         found = self._regions[level].numbered.get(key)
         if found is None or found[1] is not self._regions[level].block:
             return None
@@ -210,14 +250,16 @@ class Builder:
 
     def pair(self, low: Source, high: Source) -> Ref:
         """Two scalar dwords side by side."""
-        return self.pure_sequence([("s_mov_b32", (low,), {"dst": 0}), ("s_mov_b32", (high,), {"dst": 1})], kind="s", size=2)
+        return self.pure_sequence(
+            [("s_mov_b32", (low,), {"dst": 0}), ("s_mov_b32", (high,), {"dst": 1})], kind="s", size=2
+        )
 
     def set_level(self, registers: list[Ref], level: int) -> None:
         """Registers that a loop changes belong to its body while it is open, and to the level around it afterwards."""
         for ref in registers:
             self._level[ref.register] = level
 
-    # -- streams --------------------------------------------------------------------------------------------------------
+    # -- streams -----------------------------------------------------------------------------------------------------
 
     def mark(self) -> int:
         """The place after the last instruction of the current block."""
@@ -233,7 +275,7 @@ class Builder:
     def append(self, instructions: list[Instruction]) -> None:
         self._regions[-1].block.instructions += instructions
 
-    # -- regions --------------------------------------------------------------------------------------------------------
+    # -- regions -----------------------------------------------------------------------------------------------------
 
     def label(self, stem: str) -> str:
         self._labels += 1

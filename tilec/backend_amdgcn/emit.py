@@ -53,7 +53,8 @@ def text(program: Program) -> tuple[str, Lines]:
                 heading = (where.file, where.line)
                 if where.file not in files:
                     files.append(where.file)
-                body.append(f"\t.loc\t{files.index(where.file) + 1} {where.line} {where.column}    ; {source_line(where)}")
+                place = f"{files.index(where.file) + 1} {where.line} {where.column}"
+                body.append(f"\t.loc\t{place}    ; {source_line(where)}")
             body.append(_line(instruction, row))
             lines[len(body)] = instruction
     joined = "\n".join(body)

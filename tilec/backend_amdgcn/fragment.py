@@ -1,9 +1,9 @@
 """A tile as the registers of a wave's lanes: items in compute form, and packed dwords as memory and MFMA want them.
 
-Compute form: what VALU instructions work on. f16 and bf16 compute in f32 (one rounding per op gives the correctly rounded 16-bit
-result, since 24 >= 2 * 11 + 2), integers below 32 bits in 32 bits, bool as a lane mask in an SGPR pair.
-A fragment is either stored (its dwords sit in registers) or lazy (items are computed when asked for), so that a chain of
-elementwise ops with one reader each needs no registers for whole intermediate tiles.
+Compute form: what VALU instructions work on. f16 and bf16 compute in f32 (one rounding per op gives the correctly
+rounded 16-bit result, since 24 >= 2 * 11 + 2), integers below 32 bits in 32 bits, bool as a lane mask in an SGPR pair.
+A fragment is either stored (its dwords sit in registers) or lazy (items are computed when asked for), so that a chain
+of elementwise ops with one reader each needs no registers for whole intermediate tiles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def storage_bits(dtype: DType) -> int:
 class Fragment:
     """A tile in registers. `items` per lane; `dwords` per lane in storage form."""
 
-    dwords_per_read = 1     # what arrives together when a dword is asked for
+    dwords_per_read = 1  # what arrives together when a dword is asked for
 
     def __init__(self, builder: Builder, type: TileType):
         assert type.layout is not None
@@ -40,6 +40,10 @@ class Fragment:
     def dword(self, index: int) -> Operand:
         """Packed dword `index`."""
         raise NotImplementedError
+
+    def pair(self, index: int) -> Ref:
+        """Items 2 * index and 2 * index + 1 side by side in VGPRs; for items of 32 bits."""
+        return beside(self.builder, self.value(2 * index), self.value(2 * index + 1))
 
     def stored(self) -> Stored:
         """This fragment with every dword in a register now."""
@@ -62,9 +66,17 @@ class Stored(Fragment):
 
     def value(self, item: int) -> Operand:
         if self.bits == 64:
-            return joined(self.builder, self.refs[2 * item:2 * item + 2], kind="v")
+            return joined(self.builder, self.refs[2 * item : 2 * item + 2], kind="v")
         per_dword = 32 // self.bits
-        return unpack(self.builder, self.dtype, in_vgpr(self.builder, self.refs[item // per_dword]), item % per_dword)
+        return unpack(self.builder, self.dtype, self._in_vgpr(item // per_dword), item % per_dword)
+
+    def _in_vgpr(self, index: int) -> Operand:
+        """A dword where VALU can read it, together with its neighbour where they are a pair."""
+        even = index & ~1
+        pair = _side_by_side(self.refs[even:even + 2])
+        if pair is not None and pair.kind != "v":
+            return in_vgpr(self.builder, pair)[index - even]
+        return in_vgpr(self.builder, self.refs[index])
 
 
 class Lazy(Fragment):
@@ -72,7 +84,7 @@ class Lazy(Fragment):
 
     def __init__(self, builder: Builder, type: TileType, compute: Callable[[int], Operand]):
         super().__init__(builder, type)
-        self.value = compute      # type: ignore[method-assign]
+        self.value = compute  # type: ignore[method-assign]
 
     def dword(self, index: int) -> Operand:
         if self.bits == 64:
@@ -101,9 +113,62 @@ class Packed(Fragment):
         return unpack(self.builder, self.dtype, self.dword(item // per_dword), item % per_dword)
 
 
+class Paired(Fragment):
+    """Items of 32 bits computed two at a time and remembered."""
+
+    def __init__(self, builder: Builder, type: TileType, compute: Callable[[int], Ref]):
+        super().__init__(builder, type)
+        self.compute = compute
+        self.known: dict[int, Ref] = {}
+
+    def pair(self, index: int) -> Ref:
+        if index not in self.known:
+            self.known[index] = self.compute(index)
+        return self.known[index]
+
+    def value(self, item: int) -> Operand:
+        return self.pair(item // 2)[item % 2]
+
+    def dword(self, index: int) -> Operand:
+        return self.value(index)
+
+
+def _side_by_side(dwords: list[Operand]) -> Ref | None:
+    """Two dwords as the aligned pair that they are."""
+    if len(dwords) != 2:
+        return None
+    low, high = dwords
+    if not (isinstance(low, Ref) and isinstance(high, Ref)):
+        return None
+    together = low.register is high.register and low.start % 2 == 0 and high.start == low.start + 1
+    return Ref(low.register, low.start, 2) if together else None
+
+
+def beside(builder: Builder, low: Operand, high: Operand) -> Ref:
+    """Two operands as a pair of VGPRs: in place where they are one, else copied (the allocator removes copies of what
+    is computed for the pair only)."""
+    low, high = in_vgpr(builder, low), in_vgpr(builder, high)
+    pair = _side_by_side([low, high])
+    if pair is not None and pair.kind == "v":
+        return pair
+    if low == high:
+        halves = [("v_mov_b32", (low,), {"dst": place}) for place in range(2)]
+        return builder.pure_sequence(halves, kind="v", size=2)
+    result = builder.register("v", 2)
+    for place, operand in enumerate((low, high)):
+        if isinstance(operand, Ref) and operand.kind == "v":
+            builder.copy(result[place], operand)
+        else:
+            builder.emit("v_mov_b32", [result[place]], [operand])
+    return result
+
+
 def in_vgpr(builder: Builder, operand: Operand) -> Operand:
-    """The operand where VALU can read it: what may end in an AGPR is copied (the allocator removes the copy if it did not)."""
+    """The operand where VALU can read it: what may end in an AGPR is copied (the allocator removes the copy if it did
+    not), once in each block."""
     if isinstance(operand, Ref) and operand.kind in ("va", "a"):
+        if builder.level_of(operand) == builder.level:
+            return builder.pure("copy", operand, size=operand.size)
         result = builder.register("v", operand.size, operand.register.name)
         builder.copy(result, operand)
         return result
@@ -113,8 +178,14 @@ def in_vgpr(builder: Builder, operand: Operand) -> Operand:
 def joined(builder: Builder, dwords: list[Operand], kind: str = "va") -> Ref:
     """The dwords as one tuple: in place when they already stand side by side, else copied into a new one."""
     first = dwords[0]
-    if isinstance(first, Ref) and (kind != "v" or first.kind == "v") and all(
-            isinstance(d, Ref) and d.register is first.register and d.start == first.start + i for i, d in enumerate(dwords)):
+    if (
+        isinstance(first, Ref)
+        and (kind != "v" or first.kind == "v")
+        and all(
+            isinstance(d, Ref) and d.register is first.register and d.start == first.start + i
+            for i, d in enumerate(dwords)
+        )
+    ):
         return Ref(first.register, first.start, len(dwords))
     result = builder.register(kind, len(dwords))
     for i, dword in enumerate(dwords):
@@ -152,8 +223,10 @@ def pack(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
     # v_perm_b32 picks bytes: 0-3 from its second source, 4-7 from its first, 0x0c is zero.
     if bits == 16:
         return b.value("v_perm_b32", items[1], items[0], 0x05040100) if len(items) == 2 else items[0]
-    pairs = [b.value("v_perm_b32", items[i + 1], items[i], 0x0C0C0400) if i + 1 < len(items) else items[i]
-             for i in range(0, len(items), 2)]
+    pairs = [
+        b.value("v_perm_b32", items[i + 1], items[i], 0x0C0C0400) if i + 1 < len(items) else items[i]
+        for i in range(0, len(items), 2)
+    ]
     return b.value("v_perm_b32", pairs[1], pairs[0], 0x05040100) if len(pairs) == 2 else pairs[0]
 
 
@@ -179,7 +252,8 @@ def round_pair(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
 
 
 def _bf16_bits(b: Builder, value: Operand) -> Operand:
-    """An f32 whose high half is the value rounded to bf16 (round half to even on the bits; a NaN stays one and is made quiet)."""
+    """An f32 whose high half is the value rounded to bf16 (round half to even on the bits; a NaN stays one and is made
+    quiet)."""
     if isinstance(value, Immediate):
         bits = value.value & 0xFFFFFFFF
         return value if bits & 0xFFFF == 0 else Immediate(bits + 0x7FFF + (bits >> 16 & 1))

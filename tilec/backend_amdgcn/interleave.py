@@ -1,8 +1,8 @@
 """Spreads the memory instructions of a mixed cluster between its matrix instructions.
 
-Needs two streams that do not depend on each other: the dots use what earlier clusters read. Each keeps its order; memory
-instructions come evenly between MFMAs, the scalar instructions that one needs (M0, say) one MFMA earlier, where they fill the slots
-that the hardware wants between them.
+Needs two streams that do not depend on each other: the dots use what earlier clusters read. Each keeps its order;
+memory instructions come evenly between MFMAs, the scalar instructions that one needs (M0, say) one MFMA earlier, where
+they fill the slots that the hardware wants between them.
 """
 
 from __future__ import annotations

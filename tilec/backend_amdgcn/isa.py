@@ -1,12 +1,12 @@
 """One row per instruction that tilec can emit: its operands, unit, counter, implicit registers and constraints.
 
-A row is a line of text:  mnemonic  destinations <- sources : unit flags
-Operand codes (a number gives the dwords): v VGPR · a AGPR · w VGPR or AGPR · s SGPR · x VGPR, SGPR or inline constant · c SGPR or
-constant · f MFMA C operand (VGPR, AGPR or inline constant) · m lane mask in an SGPR pair · i immediate · L label · t token (optional).
-Flags: vop1 vop2 vopc vop3 (encoding; the first two take a 32-bit literal as first source), vm / lgkm (counter it increments),
-+scc +vcc +m0 +exec (reads) =scc =vcc =m0 =exec (writes), tied (first destination is also source 0), early (destination may not
-overlap sources), commutes (first two sources may change places), gfx942 / gfx950 (only there).
-Encodings and names were checked by assembling every row for its architectures (tests/unit/test_isa.py).
+A row is a line of text:  mnemonic  destinations <- sources : unit flags Operand codes (a number gives the dwords): v
+VGPR · a AGPR · w VGPR or AGPR · s SGPR · x VGPR, SGPR or inline constant · c SGPR or constant · f MFMA C operand (VGPR,
+AGPR or inline constant) · m lane mask in an SGPR pair · i immediate · L label · t token (optional). Flags: vop1 vop2
+vopc vop3 (encoding; the first two take a 32-bit literal as first source), vm / lgkm (counter it increments), +scc +vcc
++m0 +exec (reads) =scc =vcc =m0 =exec (writes), tied (first destination is also source 0), early (destination may not
+overlap sources), commutes (first two sources may change places), gfx942 / gfx950 (only there). Encodings and names were
+checked by assembling every row for its architectures (tests/unit/test_isa.py).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Spec:
 
 @dataclass(frozen=True)
 class Row:
-    """One instruction. `name` is what rows are asked for, `mnemonic` what the assembler reads (they differ where one mnemonic
-    has two forms). `unit`: salu valu trans mfma vmem lds smem branch barrier wait message pseudo."""
+    """One instruction. `name` is what rows are asked for, `mnemonic` what the assembler reads (they differ where one
+    mnemonic has two forms). `unit`: salu valu trans mfma vmem lds smem branch barrier wait message pseudo."""
 
     name: str
     mnemonic: str
@@ -192,6 +192,10 @@ v_min_f32            v <- x x            : valu vop2 commutes
 v_max_f32            v <- x x            : valu vop2 commutes
 v_fma_f32            v <- x x x          : valu vop3
 v_max3_f32           v <- x x x          : valu vop3
+v_min3_f32           v <- x x x          : valu vop3
+v_pk_add_f32         v2 <- v2 v2         : valu vop3
+v_pk_mul_f32         v2 <- v2 v2         : valu vop3
+v_pk_fma_f32         v2 <- v2 v2 v2      : valu vop3
 v_med3_f32           v <- x x x          : valu vop3
 v_exp_f32            v <- x              : trans vop1
 v_log_f32            v <- x              : trans vop1
@@ -273,7 +277,9 @@ ds_swizzle_b32       v <- v              : lds lgkm
 """
 
 _LOADS = {"ubyte": 1, "sbyte": 1, "ushort": 1, "sshort": 1, "dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
-_STORES = {"byte": 1, "byte_d16_hi": 1, "short": 1, "short_d16_hi": 1, "dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}
+_STORES = {
+    "byte": 1, "byte_d16_hi": 1, "short": 1, "short_d16_hi": 1, "dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4,
+}
 _HALVES = ("short_d16", "short_d16_hi", "ubyte_d16", "ubyte_d16_hi")
 _COMPARISONS = ("lt", "eq", "le", "gt", "lg", "ge", "o", "u", "nge", "nlg", "ngt", "nle", "neq", "nlt")
 _ATOMICS = {"add": 1, "add_f32": 1, "add_x2": 2, "add_f64": 2, "pk_add_f16": 1, "pk_add_bf16": 1}
@@ -336,7 +342,8 @@ def rows(arch: str) -> dict[str, Row]:
         if row.on(arch):
             table[row.name] = row
     for mfma in target(arch).mfmas:
-        # Destinations over 4 dwords may not overlap A or B, and C is either the same registers or apart (facts: register rules).
+        # Destinations over 4 dwords may not overlap A or B, and C is either the same registers or apart (facts:
+        # register rules).
         flags = {"early"} if mfma.cd_dwords > 4 else set()
         a, b, cd = Spec("w", mfma.a_dwords), Spec("w", mfma.b_dwords), mfma.cd_dwords
         # An f8f6f4 instruction takes operands of as many dwords as their formats fill: a row per pair of formats.
@@ -350,7 +357,8 @@ def row_of(instruction: Instruction, arch: str) -> Row:
 
 
 def reads(instruction: Instruction, arch: str) -> tuple[Operand, ...]:
-    """Registers and tokens read: sources, implicit registers, and a destination of which a part is kept (d16 loads, swaps)."""
+    """Registers and tokens read: sources, implicit registers, and a destination of which a part is kept (d16 loads,
+    swaps)."""
     row = row_of(instruction, arch)
     kept = instruction.dst[:len(row.dst)] if row.flags & {"keeps", "swap"} else ()
     return tuple(o for o in (*instruction.src, *kept) if isinstance(o, (Ref, Physical))) + row.implicit_reads
@@ -358,7 +366,8 @@ def reads(instruction: Instruction, arch: str) -> tuple[Operand, ...]:
 
 def writes(instruction: Instruction, arch: str) -> tuple[Operand, ...]:
     """Registers and tokens written: destinations and implicit registers."""
-    return tuple(o for o in instruction.dst if isinstance(o, (Ref, Physical))) + row_of(instruction, arch).implicit_writes
+    implicit = row_of(instruction, arch).implicit_writes
+    return tuple(o for o in instruction.dst if isinstance(o, (Ref, Physical))) + implicit
 
 
 def dwords(operand: Physical) -> range:
@@ -376,6 +385,8 @@ def is_inline(value: int) -> bool:
 
 
 # 0.5 1.0 2.0 4.0, their negatives, and 1/(2 pi)
-_INLINE_FLOATS = frozenset({0x3F000000, 0xBF000000, 0x3F800000, 0xBF800000, 0x40000000, 0xC0000000, 0x40800000, 0xC0800000, 0x3E22F983})
+_INLINE_FLOATS = frozenset({
+    0x3F000000, 0xBF000000, 0x3F800000, 0xBF800000, 0x40000000, 0xC0000000, 0x40800000, 0xC0800000, 0x3E22F983,
+})
 
 __all__ = ["Row", "Spec", "Target", "dwords", "is_inline", "reads", "row_of", "rows", "writes"]

@@ -1,7 +1,8 @@
 """needs  tile program in form laid_out or clustered        gives  machine program in form virtual
 promise  the machine program does what the interpreter says of the tile program, one workgroup per program id
-method   one rule per op; scalars live in SGPRs, tiles in VGPRs and AGPRs as fragments; control flow is uniform, EXEC stays all ones
-         outside the few rules that narrow it for one instruction; addresses, masks and scalars are hoisted by the builder
+method   one rule per op; scalars live in SGPRs, tiles in VGPRs and AGPRs as fragments; control flow is uniform, EXEC
+         stays all ones outside the few rules that narrow it for one instruction; the builder hoists addresses,
+         masks, scalars
 checked  interpreter == emulator on every kernel, shape sweep and random tile program
 """
 
@@ -15,11 +16,10 @@ from tilec.backend_amdgcn.fragment import Fragment, Stored
 from tilec.backend_amdgcn.interleave import Streams
 from tilec.backend_amdgcn.lowering import Lowering, parallel_copy
 from tilec.errors import InternalError
-from tilec.ir import tile
+from tilec.ir import machine, tile
 from tilec.ir.abi import argument_slots
 from tilec.ir.core import Block, Op, Program, ScalarType, TileType, TokenType, Value
-from tilec.ir.machine import Instruction, Immediate, Operand, Ref
-from tilec.ir import machine
+from tilec.ir.machine import Immediate, Instruction, Operand, Ref
 
 Rule = Callable[[Lowering, Op], None]
 
@@ -30,8 +30,16 @@ def lower(program: Program, arch: str) -> machine.Program:
     lower_mem.bind_parameters(context)
     lower_block(context, program.body)
     slots, size = argument_slots(program)
-    return machine.Program(program.name, arch, context.b.finish(), waves=program.waves, lds_bytes=context.lds_bytes(),
-                           slots=slots, argument_bytes=size, where=program.where)
+    return machine.Program(
+        program.name,
+        arch,
+        context.b.finish(),
+        waves=program.waves,
+        lds_bytes=context.lds_bytes(),
+        slots=slots,
+        argument_bytes=size,
+        where=program.where,
+    )
 
 
 def lower_block(context: Lowering, block: Block) -> None:
@@ -64,10 +72,12 @@ def _cluster_end(context: Lowering, op: tile.ClusterEnd) -> None:
         context.b.emit("s_setprio", [], [0])
 
 
-# -- control flow -----------------------------------------------------------------------------------------------------------
+# -- control flow ----------------------------------------------------------------------------------------------------
+
 
 def _carried_registers(context: Lowering, value: Value) -> list[Ref]:
-    """Registers that hold a value which control flow changes: a scalar's dwords, a tile's packed dwords in tuples, a token."""
+    """Registers that hold a value which control flow changes: a scalar's dwords, a tile's packed dwords in tuples, a
+    token."""
     b = context.b
     if isinstance(value.type, TokenType):
         return [b.register("t", 1, value.name)]
@@ -98,8 +108,11 @@ def _operands_of(context: Lowering, value: Value) -> list[Operand]:
 
 
 def _assign(context: Lowering, registers: list[list[Ref]], values: tuple[Value, ...]) -> None:
-    pairs = [(register, operand) for group, value in zip(registers, values)
-             for register, operand in zip(group, _operands_of(context, value))]
+    pairs = [
+        (register, operand)
+        for group, value in zip(registers, values)
+        for register, operand in zip(group, _operands_of(context, value))
+    ]
     parallel_copy(context.b, pairs)
 
 
@@ -121,7 +134,9 @@ def _for(context: Lowering, op: tile.For) -> None:
     b.where = op.where
     _assign(context, registers, op.body.yields)
     b.emit("s_add_i32", [index], [index, step])
-    b.end_loop(loop, enter=[_compare("s_cmp_lt_i32", lower_bound, upper)], again=[_compare("s_cmp_lt_i32", index, upper)])
+    b.end_loop(
+        loop, enter=[_compare("s_cmp_lt_i32", lower_bound, upper)], again=[_compare("s_cmp_lt_i32", index, upper)]
+    )
     b.set_level(changing, b.level)
     for result, group in zip(op.results, registers):
         _bind_carried(context, result, group)
@@ -148,6 +163,13 @@ def _if(context: Lowering, op: tile.If) -> None:
 
 
 RULES: dict[type[Op], Rule] = {
-    tile.For: _for, tile.If: _if, tile.ClusterBegin: _cluster_begin, tile.ClusterEnd: _cluster_end, **lower_math.RULES, **lower_mem.RULES, **lower_dot.RULES}
+    tile.For: _for,
+    tile.If: _if,
+    tile.ClusterBegin: _cluster_begin,
+    tile.ClusterEnd: _cluster_end,
+    **lower_math.RULES,
+    **lower_mem.RULES,
+    **lower_dot.RULES,
+}
 
 __all__ = ["Builder", "lower"]

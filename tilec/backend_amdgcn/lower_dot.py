@@ -1,9 +1,10 @@
 """Lowering of dot: the MFMA instructions of one wave, on operands as their fragments hold them.
 
-The layouts pass chose the instruction and the operand layouts (`fragments.operand`): the items of one instruction's operand are
-consecutive dwords. A swapped dot feeds b to the instruction's A and a to its B, and so computes the transposed tile.
-k is the outer loop, in chunks of the steps that one LDS read feeds; within a chunk the rows follow each other. A row's operand for the
-next chunk is read when the row is done, the columns' in the last row: reads spread between the MFMAs, and few registers hold them.
+The layouts pass chose the instruction and the operand layouts (`fragments.operand`): the items of one instruction's
+operand are consecutive dwords. A swapped dot feeds b to the instruction's A and a to its B, and so computes the
+transposed tile. k is the outer loop, in chunks of the steps that one LDS read feeds; within a chunk the rows follow
+each other. A row's operand for the next chunk is read when the row is done, the columns' in the last row: reads spread
+between the MFMAs, and few registers hold them.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
                 for column in column_list:
                     first, second = left.at(row, step), right.at(column, step)
                     result = b.register("va", size, op.result.name)
-                    b.emit(mfma.mnemonic, [result], [*((second, first) if op.swapped else (first, second)), current[row, column]])
+                    b.emit(
+                        mfma.mnemonic,
+                        [result],
+                        [*((second, first) if op.swapped else (first, second)), current[row, column]],
+                    )
                     current[row, column] = result
         left.fetch(row_list[-1:], following)
     context.values[op.result] = Stored(b, op.result.type, [ref[i] for ref in current.values() for i in range(size)])
 
 
 class _Operand:
-    """One side of a dot: the instruction operands in its fragment, by their offset along the free axis and the number of the k step."""
+    """One side of a dot: the instruction operands in its fragment, by their offset along the free axis and the number
+    of the k step."""
 
     def __init__(self, context: Lowering, value: Value, dwords: int, free_axis: int):
         self.context, self.fragment, self.dwords = context, context.fragment(value), dwords

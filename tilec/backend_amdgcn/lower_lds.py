@@ -1,7 +1,8 @@
-"""Lowering of LDS: rings of buffers, writes, reads (transposing where gfx950 can), copies straight from global memory, barriers.
+"""Lowering of LDS: rings of buffers, writes, reads (transposing where gfx950 can), copies straight from global memory,
+barriers.
 
-Addresses follow from `ir/lds_access.py`: one VGPR per distinct XOR pattern, computed before the loop; the rest is the immediate.
-The last instruction of an access defines its token: accesses of one kind complete in order.
+Addresses follow from `ir/lds_access.py`: one VGPR per distinct XOR pattern, computed before the loop; the rest is the
+immediate. The last instruction of an access defines its token: accesses of one kind complete in order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilec.backend_amdgcn.address import (
-    TileAccess, is_uniform, moved_back, plus, representative_lanes, tile_access, times, under_mask, vector_plus,
+    TileAccess,
+    is_uniform,
+    moved_back,
+    plus,
+    representative_lanes,
+    tile_access,
+    times,
+    under_mask,
+    vector_plus,
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, side_by_side
 from tilec.backend_amdgcn.lowering import Lowering
@@ -21,7 +30,14 @@ from tilec.ir.layout import Layout
 from tilec.ir.lds_access import LdsAccess, LdsPart, lds_access, read_access
 from tilec.ir.machine import Immediate, Instruction, Operand, Ref, SharedAccess
 
-WRITES = {1: "ds_write_b8", 2: "ds_write_b16", 4: "ds_write_b32", 8: "ds_write_b64", 12: "ds_write_b96", 16: "ds_write_b128"}
+WRITES = {
+    1: "ds_write_b8",
+    2: "ds_write_b16",
+    4: "ds_write_b32",
+    8: "ds_write_b64",
+    12: "ds_write_b96",
+    16: "ds_write_b128",
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,8 @@ class SharedRef:
         return self.slot_bytes * self.type.slots
 
     def access(self, slot: Operand, phase: int | None) -> SharedAccess:
-        """The bytes that an access to a slot may touch: all slots where the slot is known by its phase only, or not at all."""
+        """The bytes that an access to a slot may touch: all slots where the slot is known by its phase only, or not at
+        all."""
         if isinstance(slot, Immediate):
             first = self.offset + slot.value * self.slot_bytes
             return SharedAccess(self.name, first, first + self.slot_bytes)
@@ -161,15 +178,17 @@ def _item_of(bit: int, bits: int) -> int:
 
 
 def _read(context: Lowering, op: tile.SharedRead) -> None:
-    """Binds the tile; its instructions are emitted here, or by the dot that reads it where that is the only reader and nothing
-    touches LDS in between."""
+    """Binds the tile; its instructions are emitted here, or by the dot that reads it where that is the only reader and
+    nothing touches LDS in between."""
     buffer, slot = context.values[op.buffer], _slot(context, op.slot)
     result = op.results[0]
     layout = buffer_side(result.type.layout, op.axes)
     access = read_access(layout, op.buffer.type.layout, context.target)
     if access is None:
         raise InternalError(f"no LDS read from {op.buffer.type.layout} to {layout}", where=op.where)
-    fragment = _LdsFragment(context, op, access, _Addresses(context, access, buffer, slot), buffer.access(slot, op.phase))
+    fragment = _LdsFragment(
+        context, op, access, _Addresses(context, access, buffer, slot), buffer.access(slot, op.phase)
+    )
     context.values[result] = fragment if context.read_by_next_dot(op) else fragment.stored()
     if len(op.results) > 1:
         context.values[op.results[1]] = fragment.token
@@ -178,7 +197,9 @@ def _read(context: Lowering, op: tile.SharedRead) -> None:
 class _LdsFragment(Fragment):
     """A tile in LDS, read into registers part by part when first asked for. The last part read defines the token."""
 
-    def __init__(self, context: Lowering, op: tile.SharedRead, access: LdsAccess, addresses: _Addresses, shared: SharedAccess):
+    def __init__(
+        self, context: Lowering, op: tile.SharedRead, access: LdsAccess, addresses: _Addresses, shared: SharedAccess
+    ):
         super().__init__(context.b, op.results[0].type)
         self.op, self.access, self.addresses, self.shared = op, access, addresses, shared
         self.kind = "va" if context.only_feeds_dots(op.results[0]) else "v"
@@ -228,9 +249,9 @@ def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
 
 
 def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
-    """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 plus its immediate (facts/isa: LDS-DMA).
-    The immediate moves the place in memory as well: lane offsets are that much smaller, and the base that much earlier, so that one
-    write of M0 serves all copies whose places it can reach."""
+    """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 plus its immediate
+    (facts/isa: LDS-DMA). The immediate moves the place in memory as well: lane offsets are that much smaller, and
+    the base that much earlier, so that one write of M0 serves all copies whose places it can reach."""
     b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
     tensor, shared, layout = context.values[op.tensor], op.buffer.type.layout, op.layout
     assert layout is not None and shared is not None
@@ -246,16 +267,27 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
         place = buffer.offset + int(shared.byte_address(layout.item_offset(first)))
         if start is None or not 0 <= place - start < reach:
             start = place
-            at = plus(context, plus(context, Immediate(place), wave_place), times(context, slot, Immediate(buffer.slot_bytes)))
+            at = plus(
+                context, plus(context, Immediate(place), wave_place), times(context, slot, Immediate(buffer.slot_bytes))
+            )
             b.emit_early("s_mov_m0", [], [at])
         offset, window, tile_offset = _copy_source(context, access, first, reach, place - start)
         last = [token] if index == len(firsts) - 1 else []
-        b.emit(f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds", last, [offset, window, tile_offset],
-               shared=buffer.access(slot, op.phase), offen=True, lds=True, **({"offset": place - start} if place > start else {}))
+        b.emit(
+            f"buffer_load_dword{'x4' if bytes_each == 16 else ''}_lds",
+            last,
+            [offset, window, tile_offset],
+            shared=buffer.access(slot, op.phase),
+            offen=True,
+            lds=True,
+            **({"offset": place - start} if place > start else {}),
+        )
     context.values[op.result] = token
 
 
-def _copy_source(context: Lowering, access: TileAccess, item: int, back: int, immediate: int) -> tuple[Operand, Ref, Operand]:
+def _copy_source(
+    context: Lowering, access: TileAccess, item: int, back: int, immediate: int
+) -> tuple[Operand, Ref, Operand]:
     """Lane offset, descriptor and scalar offset of a copy whose descriptor begins `back` bytes early."""
     window, fixed, tile_offset = access.window()
     lanes, scalar, constant = access.lane_offset(item)
@@ -277,7 +309,13 @@ def _barrier(context: Lowering, op: tile.Barrier) -> None:
     # Half the workgroup meets one barrier more: before the loop those that shall lag behind, after it those that led.
     compare = "s_cmp_ge_u32" if op.half == "trailing" else "s_cmp_lt_u32"
     branch = b.begin_if([Instruction(compare, (), (context.wave, Immediate(context.program.waves // 2)))])
-    b.emit("s_barrier", [], awaited, note=f"{op.reason}: {op.half} half", half={"trailing": "late", "leading": "early"}[op.half])
+    b.emit(
+        "s_barrier",
+        [],
+        awaited,
+        note=f"{op.reason}: {op.half} half",
+        half={"trailing": "late", "leading": "early"}[op.half],
+    )
     b.end_if(branch)
 
 
@@ -286,6 +324,10 @@ def _await(context: Lowering, op: tile.Await) -> None:
 
 
 RULES: dict[type[Op], Callable] = {
-    tile.Alloc: _alloc, tile.SharedWrite: _write, tile.SharedRead: _read, tile.AsyncCopy: _async_copy, tile.Barrier: _barrier,
+    tile.Alloc: _alloc,
+    tile.SharedWrite: _write,
+    tile.SharedRead: _read,
+    tile.AsyncCopy: _async_copy,
+    tile.Barrier: _barrier,
     tile.Await: _await,
 }

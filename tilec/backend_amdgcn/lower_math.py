@@ -1,7 +1,9 @@
-"""Lowering of what computes on registers: constants, elementwise ops, casts, broadcasts, reductions, moves within a wave.
+"""Lowering of what computes on registers: constants, elementwise ops, casts, broadcasts, reductions, moves within a
+wave.
 
-Elementwise results are bound as functions of the item (lowering.bind decides when they are computed). A reduction combines items,
-then lanes (DPP inside quads, ds_swizzle inside 32 lanes, bpermute or a half-wave swap across), then waves through LDS.
+Elementwise results are bound as functions of the item (lowering.bind decides when they are computed). A reduction
+combines items, then lanes (DPP inside quads, ds_swizzle inside 32 lanes, bpermute or a half-wave swap across), then
+waves through LDS.
 """
 
 from __future__ import annotations
@@ -10,17 +12,18 @@ from collections.abc import Callable
 from functools import partial
 
 from tilec.backend_amdgcn import alu
-from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Stored, in_vgpr, pack, round_pair, unpack
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, in_vgpr, pack, round_pair, unpack
 from tilec.backend_amdgcn.lowering import Lowering
-from tilec.dtypes import DType, dtype as dtype_of
+from tilec.dtypes import DType
+from tilec.dtypes import dtype as dtype_of
 from tilec.errors import InternalError, TilecError
 from tilec.ir import tile
 from tilec.ir.conversion import conversion, matching_items, reduction
 from tilec.ir.core import Op, ScalarType, TileType, Value
 from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
 
+# -- leaves ----------------------------------------------------------------------------------------------------------
 
-# -- leaves -----------------------------------------------------------------------------------------------------------------
 
 def _constant(context: Lowering, op: tile.Constant) -> None:
     b, dtype = context.b, op.result.type.dtype
@@ -37,7 +40,9 @@ def _uniform_item(context: Lowering, dtype: DType, scalar: Operand) -> Operand:
     if dtype.name == "bool":
         if isinstance(scalar, Immediate):
             return b.pure("s_mov_b64", -1 if scalar.value else 0, kind="s", size=2)
-        return b.pure_sequence([("s_cmp_lg_u32", (scalar, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
+        return b.pure_sequence(
+            [("s_cmp_lg_u32", (scalar, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2
+        )
     if dtype.bits == 64 and isinstance(scalar, Immediate):
         return b.pair(scalar.value & 0xFFFFFFFF, scalar.value >> 32)
     return scalar
@@ -61,10 +66,15 @@ def add_constant(context: Lowering, base: Operand, offset: int) -> Operand:
         return Immediate(base.value + offset)
     if offset == 0:
         return base
-    return context.b.pure("s_add_i32", base, offset, kind="s") if base.kind == "s" else context.b.value("v_add_u32", offset, base)
+    return (
+        context.b.pure("s_add_i32", base, offset, kind="s")
+        if base.kind == "s"
+        else context.b.value("v_add_u32", offset, base)
+    )
 
 
-# -- elementwise ------------------------------------------------------------------------------------------------------------
+# -- elementwise -----------------------------------------------------------------------------------------------------
+
 
 def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
     b, function = context.b, op.function
@@ -83,14 +93,36 @@ def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
             return alu.select_mask(b, *arguments)
         return alu.vector(b, function, dtype, arguments)
 
-    _bind_rounded(context, op.result, item, wraps=function in _CAN_LEAVE_RANGE)
+    def pair(index: int) -> Ref:
+        if alu.comes_in_pairs(function, dtype):
+            arguments = [f.pair(index) for f in fragments]
+            b.where, b.name = where, name
+            return alu.pair(b, function, arguments)
+        halves = [[in_vgpr(b, f.value(item)) for f in fragments] for item in (2 * index, 2 * index + 1)]
+        b.where, b.name = where, name
+        return alu.fill_pair(b, function, halves)
+
+    pairs = alu.comes_in_pairs(function, dtype) or alu.fills_pairs(function, dtype) and _wanted_in_pairs(context, op.result)
+    if pairs and op.result.type.layout.items % 2 == 0:
+        context.bind(op.result, pair, of=Paired)
+    else:
+        _bind_rounded(context, op.result, item, wraps=function in _CAN_LEAVE_RANGE)
+
+
+def _wanted_in_pairs(context: Lowering, value: Value) -> bool:
+    """Whether an op reads the items of a tile two at a time."""
+    return any(
+        isinstance(reader, tile.Elementwise) and alu.comes_in_pairs(reader.function, value.type.dtype)
+        or isinstance(reader, tile.Reduce) and reader.kind == "sum"
+        for reader, _ in context.readers.get(value, []))
 
 
 _CAN_LEAVE_RANGE = ("add", "sub", "mul", "neg", "shl", "fma", "not", "abs", "floordiv")
 
 
 def _bind_rounded(context: Lowering, result: Value, item: Callable[[int], Operand], wraps: bool = True) -> None:
-    """Binds items that were computed wider than the result's type: 16-bit floats are rounded in pairs, small integers wrapped."""
+    """Binds items that were computed wider than the result's type: 16-bit floats are rounded in pairs, small integers
+    wrapped."""
     dtype = result.type.dtype
     if dtype.name == "bool" or dtype.bits >= 32 or not (dtype.is_float or wraps):
         context.bind(result, item)
@@ -104,7 +136,7 @@ def _bind_rounded(context: Lowering, result: Value, item: Callable[[int], Operan
             return round_pair(b, dtype, items)
         return pack(b, dtype, items)
 
-    context.bind(result, dword, packed=True)
+    context.bind(result, dword, of=Packed)
 
 
 def _cast(context: Lowering, op: tile.Cast) -> None:
@@ -150,9 +182,18 @@ def cast_item(context: Lowering, source: DType, target: DType, value: Operand, s
     b = context.b
     have, want = alu.element_class(source), alu.element_class(target)
     if want == "bool":
-        return value if have == "bool" else alu.vector(b, "ne", source, [b.pair(0, 0) if have[1:] == "64" else Immediate(0), value])
+        return (
+            value
+            if have == "bool"
+            else alu.vector(b, "ne", source, [b.pair(0, 0) if have[1:] == "64" else Immediate(0), value])
+        )
     if have == "bool":
-        one = {"f32": Immediate(0x3F800000), "f64": b.pair(0, 0x3FF00000), "i64": b.pair(1, 0), "u64": b.pair(1, 0)}.get(want, Immediate(1))
+        one = {
+            "f32": Immediate(0x3F800000),
+            "f64": b.pair(0, 0x3FF00000),
+            "i64": b.pair(1, 0),
+            "u64": b.pair(1, 0),
+        }.get(want, Immediate(1))
         return alu.select(b, value, one, b.pair(0, 0) if want[1:] == "64" else Immediate(0))
     if have[0] in "iu" and want[0] in "iu":
         if have[1:] == want[1:]:
@@ -181,8 +222,11 @@ def cast_item(context: Lowering, source: DType, target: DType, value: Operand, s
     if want[1:] == "64" and have in ("f32", "f64"):
         wide = value if have == "f64" else b.value("v_cvt_f64_f32", value, size=2)
         return alu.f64_to_integer(b, target, wide)
-    raise TilecError(f"a cast from {source} to {target} is not supported", where=b.where,
-                     fix="go through f64 and i32, or keep the value in 32 bits")
+    raise TilecError(
+        f"a cast from {source} to {target} is not supported",
+        where=b.where,
+        fix="go through f64 and i32, or keep the value in 32 bits",
+    )
 
 
 def _wide_vector(context: Lowering, low: Operand, high: Operand) -> Ref:
@@ -212,7 +256,8 @@ def _saturate(context: Lowering, target: DType, value: Operand) -> Operand:
     return b.value("v_cndmask_b32", value, limited, finite)
 
 
-# -- shapes -----------------------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
 
 def _broadcast(context: Lowering, op: tile.Broadcast) -> None:
     result = op.result
@@ -252,7 +297,8 @@ def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
     raise InternalError(f"conversion of kind {plan.kind} should go through LDS", where=op.where)
 
 
-# -- reductions -------------------------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------------------------
+
 
 def _reduce(context: Lowering, op: tile.Reduce) -> None:
     b, source = context.b, context.fragment(op.source)
@@ -261,15 +307,29 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
     if plan is None:
         raise InternalError(f"reduction along axis {op.axis} of {layout}", where=op.where)
     wide = _accumulates_in(dtype)
-    combine = partial(alu.vector, b, {"sum": "add", "max": "maximum", "min": "minimum"}[op.kind], wide)
+    function = {"sum": "add", "max": "maximum", "min": "minimum"}[op.kind]
+    combine = partial(alu.combined, b, function, wide)
     groups: dict[int, list[int]] = {}
     for item in plan.distinct_items:
         groups.setdefault(plan.item_of[item], []).append(item)
     flags = dtype.kind == "bool"
-    one_zero = (lambda item: b.value("v_cndmask_b32", 0, 1, source.value(item))) if flags else (lambda item: in_vgpr(b, source.value(item)))
-    totals = [_tree(combine, [one_zero(i) for i in groups[g]]) for g in sorted(groups)]
+    one_zero = (
+        (lambda item: b.value("v_cndmask_b32", 0, 1, source.value(item)))
+        if flags
+        else (lambda item: in_vgpr(b, source.value(item)))
+    )
+
+    def within_lane(items: list[int]) -> Operand:
+        pairs = [items[i] // 2 for i in range(0, len(items), 2)]
+        if not alu.comes_in_pairs(function, dtype) or items != [i for p in pairs for i in (2 * p, 2 * p + 1)]:
+            return combine([one_zero(i) for i in items])
+        total = alu.tree([source.pair(p) for p in pairs], 2, partial(alu.pair, b, function))
+        return combine([total[0], total[1]])
+
+    totals = [within_lane(groups[g]) for g in sorted(groups)]
     for mask in plan.lane_masks:
-        totals = [combine([total, _lane_xor(context, in_vgpr(b, b.vector(total) if not _in_vector(total) else total), mask)]) for total in totals]
+        vectors = [total if _in_vector(total) else in_vgpr(b, b.vector(total)) for total in totals]
+        totals = [combine(_lane_pair(context, vector, mask)) for vector in vectors]
     if plan.crosses_waves:
         totals = _across_waves(context, op, plan.wave_partners, wide, combine, totals)
     if isinstance(op.result.type, ScalarType):
@@ -303,11 +363,16 @@ def _in_vector(operand: Operand) -> bool:
     return isinstance(operand, Ref) and operand.kind == "v"
 
 
-def _tree(combine: Callable[[list[Operand]], Operand], items: list[Operand]) -> Operand:
-    """Pairwise, so that the chain of dependent instructions is short; at most about log2(n) partial results live beside the items."""
-    while len(items) > 1:
-        items = [combine(items[i:i + 2]) if i + 1 < len(items) else items[i] for i in range(0, len(items), 2)]
-    return items[0]
+def _lane_pair(context: Lowering, value: Operand, mask: int) -> list[Operand]:
+    """What a lane and lane ^ mask (a single bit) hold, in an order that may differ between the two."""
+    b = context.b
+    if mask not in (16, 32) or not context.target.has("permlane_swap"):
+        return [value, _lane_xor(context, value, mask)]
+    both = [b.register("v", value.size), b.register("v", value.size)]
+    for i in range(value.size):
+        # The upper lanes (of each 32: the odd 16) of one copy change places with the lower lanes of the other.
+        b.emit(f"v_permlane{mask}_swap_b32", [swapped[i] for swapped in both], [value[i], value[i]])
+    return both
 
 
 def _lane_xor(context: Lowering, value: Operand, mask: int) -> Operand:
@@ -320,17 +385,23 @@ def _lane_xor(context: Lowering, value: Operand, mask: int) -> Operand:
             order = [lane ^ mask for lane in range(4)]
             b.emit("v_mov_b32_dpp", [result[i]], [dword], quad_perm=tuple(order), row_mask=15, bank_mask=15)
         elif mask < 32:
-            b.emit("ds_swizzle_b32", [result[i]], [dword], offset=mask << 10 | 0x1F)     # bit mask mode: xor, or, and
+            b.emit("ds_swizzle_b32", [result[i]], [dword], offset=mask << 10 | 0x1F)  # bit mask mode: xor, or, and
         else:
             address = b.pure("v_lshlrev_b32", 2, b.pure("v_xor_b32", mask, context.lane))
             b.emit("ds_bpermute_b32", [result[i]], [address, dword])
     return result
 
 
-def _across_waves(context: Lowering, op: tile.Reduce, partners: tuple[tuple[int, ...], ...], dtype: DType,
-                  combine: Callable[[list[Operand]], Operand], totals: list[Operand]) -> list[Operand]:
-    """Every wave writes its totals to its own part of the scratch buffer and reads those of its partners, which form the same
-    pattern for every wave: partner j of wave w is (w with the reduced bits cleared) + offset j."""
+def _across_waves(
+    context: Lowering,
+    op: tile.Reduce,
+    partners: tuple[tuple[int, ...], ...],
+    dtype: DType,
+    combine: Callable[[list[Operand]], Operand],
+    totals: list[Operand],
+) -> list[Operand]:
+    """Every wave writes its totals to its own part of the scratch buffer and reads those of its partners, which form
+    the same pattern for every wave: partner j of wave w is (w with the reduced bits cleared) + offset j."""
     b = context.b
     size = dtype.bits // 32
     width = {1: "b32", 2: "b64"}[size]
@@ -338,13 +409,24 @@ def _across_waves(context: Lowering, op: tile.Reduce, partners: tuple[tuple[int,
     part = len(totals) * 4 * size * context.target.wave_size
     access = SharedAccess(op.scratch.name, buffer.offset, buffer.offset + buffer.bytes)
     lane_bytes = b.pure("v_lshlrev_b32", (4 * size).bit_length() - 1, context.lane)
-    own, base = (b.pure("v_add_u32", b.pure("s_add_i32", b.pure("s_mul_i32", wave, part, kind="s"), buffer.offset, kind="s"), lane_bytes)
-                 for wave in (context.wave, _first_partner(context, partners)))
+    own, base = (
+        b.pure(
+            "v_add_u32",
+            b.pure("s_add_i32", b.pure("s_mul_i32", wave, part, kind="s"), buffer.offset, kind="s"),
+            lane_bytes,
+        )
+        for wave in (context.wave, _first_partner(context, partners))
+    )
     written = []
     for i, total in enumerate(totals):
         token = b.register("t")
-        b.emit(f"ds_write_{width}", [token], [own, b.vector(total) if not _in_vector(total) else total], shared=access,
-               offset=i * 4 * size * context.target.wave_size)
+        b.emit(
+            f"ds_write_{width}",
+            [token],
+            [own, b.vector(total) if not _in_vector(total) else total],
+            shared=access,
+            offset=i * 4 * size * context.target.wave_size,
+        )
         written.append(token)
     b.emit("s_barrier", [], written, note="publish: totals of each wave")
     results = []
@@ -352,10 +434,15 @@ def _across_waves(context: Lowering, op: tile.Reduce, partners: tuple[tuple[int,
         values = []
         for other in partners[0]:
             value, token = b.register("v", size), b.register("t")
-            b.emit(f"ds_read_{width}", [value, token], [base], shared=access,
-                   offset=other * part + i * 4 * size * context.target.wave_size)
+            b.emit(
+                f"ds_read_{width}",
+                [value, token],
+                [base],
+                shared=access,
+                offset=other * part + i * 4 * size * context.target.wave_size,
+            )
             values.append(value)
-        results.append(_tree(combine, values))
+        results.append(combine(values))
     return results
 
 
@@ -372,6 +459,13 @@ def _first_partner(context: Lowering, partners: tuple[tuple[int, ...], ...]) -> 
 
 
 RULES: dict[type[Op], Callable] = {
-    tile.Constant: _constant, tile.Iota: _iota, tile.Elementwise: _elementwise, tile.Cast: _cast, tile.Broadcast: _broadcast,
-    tile.ExpandDims: _relabel, tile.Permute: _relabel, tile.ConvertLayout: _convert, tile.Reduce: _reduce,
+    tile.Constant: _constant,
+    tile.Iota: _iota,
+    tile.Elementwise: _elementwise,
+    tile.Cast: _cast,
+    tile.Broadcast: _broadcast,
+    tile.ExpandDims: _relabel,
+    tile.Permute: _relabel,
+    tile.ConvertLayout: _convert,
+    tile.Reduce: _reduce,
 }

@@ -1,19 +1,33 @@
 """Lowering of global memory: parameters, program ids, views, tile loads and stores, gathers, scatters, atomics.
 
-Parameters are loaded once at entry. A tile access becomes one instruction per run of items that lie side by side in memory.
-Where a tile may be cut along the contiguous axis, loads take whole vectors and replace what lies beyond by the fill value in
-registers; stores take whole vectors where they fit and single elements, behind a uniform branch, where they do not.
-Of replicated elements one representative is stored. EXEC is narrowed only for wide tensors and atomics.
+Parameters are loaded once at entry. A tile access becomes one instruction per run of items that lie side by side in
+memory. Where a tile may be cut along the contiguous axis, loads take whole vectors and replace what lies beyond by the
+fill value in registers; stores take whole vectors where they fit and single elements, behind a uniform branch, where
+they do not. Of replicated elements one representative is stored. EXEC is narrowed only for wide tensors and atomics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilec.backend_amdgcn import alu, lower_lds
 from tilec.backend_amdgcn.address import (
-    TensorRef, TileAccess, both, descriptor, is_uniform, masked_offset, plus, product64, representative_lanes, tile_access, times, under_mask,
-    vector_plus, vector_times, wide_address,
+    TensorRef,
+    TileAccess,
+    both,
+    descriptor,
+    is_uniform,
+    masked_offset,
+    plus,
+    product64,
+    representative_lanes,
+    tile_access,
+    times,
+    under_mask,
+    vector_plus,
+    vector_times,
+    wide_address,
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, side_by_side, storage_bits, unpack
 from tilec.backend_amdgcn.lowering import Lowering
@@ -30,7 +44,8 @@ LOADS = {1: "ubyte", 2: "ushort", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "
 STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "dwordx4"}
 
 
-# -- parameters, grid, views ------------------------------------------------------------------------------------------------
+# -- parameters, grid, views -----------------------------------------------------------------------------------------
+
 
 def bind_parameters(context: Lowering) -> None:
     """Loads the kernel argument segment (8, 4, 2, 1 dwords at a time) and binds tensors and scalars."""
@@ -55,8 +70,10 @@ def bind_parameters(context: Lowering) -> None:
             continue
         assert isinstance(value.type, TensorType)
         element = value.type.dtype.bits // 8
-        strides = tuple(Immediate(element) if axis == value.type.contiguous else field(value.name, "stride", axis)
-                        for axis in range(value.type.rank))
+        strides = tuple(
+            Immediate(element) if axis == value.type.contiguous else field(value.name, "stride", axis)
+            for axis in range(value.type.rank)
+        )
         extents = tuple(field(value.name, "extent", axis) for axis in range(value.type.rank))
         written = value in context.written
         context.values[value] = TensorRef(value.type, field(value.name, "base"), strides, extents, written)
@@ -83,18 +100,20 @@ def _view(context: Lowering, op: tile.View) -> None:
     extents = [context.scalar(e) for e in op.extents]
     present: Operand | None = None
     for axis, offset in enumerate(context.scalar(o) for o in op.offsets):
-        if axis not in op.axes:          # an index: the view is empty where it is outside
+        if axis not in op.axes:  # an index: the view is empty where it is outside
             inside = alu.scalar(b, "lt", U32, [offset, tensor.extents[axis]])
             present = inside if present is None else b.pure("s_and_b32", present, inside, kind="s")
             offset = times(context, offset, inside)
         if not (isinstance(offset, Immediate) and offset.value == 0):
             base = alu.add64(b, base, product64(context, offset, tensor.strides[axis]))
     kept = [extents[axis] if present is None else times(context, extents[axis], present) for axis in op.axes]
-    context.values[op.result] = TensorRef(op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept),
-                                        tensor.written)
+    context.values[op.result] = TensorRef(
+        op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept), tensor.written
+    )
 
 
-# -- tile loads -------------------------------------------------------------------------------------------------------------
+# -- tile loads ------------------------------------------------------------------------------------------------------
+
 
 def _load(context: Lowering, op: tile.Load) -> None:
     access = _access_of(context, op.tensor, op.indices, op.result.type.layout, op.inside)
@@ -103,8 +122,14 @@ def _load(context: Lowering, op: tile.Load) -> None:
     context.values[op.result] = fragment
 
 
-def _access_of(context: Lowering, tensor: Value, indices: tuple[Value, ...], layout: Layout, inside: tuple[bool, ...],
-               reads: bool = True) -> TileAccess:
+def _access_of(
+    context: Lowering,
+    tensor: Value,
+    indices: tuple[Value, ...],
+    layout: Layout,
+    inside: tuple[bool, ...],
+    reads: bool = True,
+) -> TileAccess:
     return tile_access(context, context.values[tensor], [context.scalar(i) for i in indices], layout, inside, reads)
 
 
@@ -124,7 +149,7 @@ def load_tile(context: Lowering, access: TileAccess, type: TileType, fill: Opera
 
 
 def _load_run(context: Lowering, access: TileAccess, first: int, count: int) -> list[Operand]:
-    """Items [first, first + count): one instruction if they are a vector, else element by element into packed dwords."""
+    """Items [first, first + count): one instruction if they are a vector, else one by one into packed dwords."""
     b, size, vector = context.b, access.tensor.element_bytes, access.vector
     bytes_each = vector * size
     if bytes_each >= 4:
@@ -136,14 +161,14 @@ def _load_run(context: Lowering, access: TileAccess, first: int, count: int) -> 
         return dwords
     result = []
     for start in range(first, first + count, 4 // size):
-        pieces = [i for i in range(start, min(start + 4 // size, first + count), vector)]
+        pieces = list(range(start, min(start + 4 // size, first + count), vector))
         result.append(_assemble_dword(context, access, pieces, bytes_each))
     return result
 
 
 def _assemble_dword(context: Lowering, access: TileAccess, pieces: list[int], bytes_each: int) -> Ref:
-    """One dword from loads of 1 or 2 bytes, each into a register of its own: with ECC on its registers, which this hardware has,
-    the d16 forms do not keep the other half (LLVM: d16PreservesUnusedBits)."""
+    """One dword from loads of 1 or 2 bytes, each into a register of its own: with ECC on its registers, which this
+    hardware has, the d16 forms do not keep the other half (LLVM: d16PreservesUnusedBits)."""
     loaded = []
     for piece in pieces:
         result = context.b.register("v")
@@ -152,10 +177,18 @@ def _assemble_dword(context: Lowering, access: TileAccess, pieces: list[int], by
     return side_by_side(context.b, loaded, 8 * bytes_each)
 
 
-def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref | None = None, data: Operand | None = None,
-            mask: Operand | None = None, last: int = 0) -> None:
-    """One buffer instruction for the vector that starts at `item`. The tile's own offset goes to soffset where no lane can start
-    inside and end outside (soffset escapes the range check), else into the lane offset."""
+def _buffer(
+    context: Lowering,
+    access: TileAccess,
+    op: str,
+    item: int,
+    dst: Ref | None = None,
+    data: Operand | None = None,
+    mask: Operand | None = None,
+    last: int = 0,
+) -> None:
+    """One buffer instruction for the vector that starts at `item`. The tile's own offset goes to soffset where no lane
+    can start inside and end outside (soffset escapes the range check), else into the lane offset."""
     b = context.b
     contiguous = access.tensor.type.contiguous
     checked = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
@@ -173,15 +206,23 @@ def _buffer(context: Lowering, access: TileAccess, op: str, item: int, dst: Ref 
     if isinstance(tile_offset, Immediate) and not 0 <= tile_offset.value <= 64:
         tile_offset = b.pure("s_mov_b32", tile_offset, kind="s")
     sources = [offset, buffer, tile_offset]
-    b.emit(op, [dst] if dst is not None else [], sources if data is None else [data, *sources], offen=True,
-           **({"offset": constant} if constant else {}))
+    b.emit(
+        op,
+        [dst] if dst is not None else [],
+        sources if data is None else [data, *sources],
+        offen=True,
+        **({"offset": constant} if constant else {}),
+    )
 
 
 class _Cut(Stored):
-    """A loaded tile in which what lies beyond the contiguous axis' limit (and, with `rows`, what is outside on any axis) still has
-    to be replaced by the fill value: done when a dword is first asked for, so that loads in a row are all issued first."""
+    """A loaded tile in which what lies beyond the contiguous axis' limit (and, with `rows`, what is outside on any
+    axis) still has to be replaced by the fill value: done when a dword is first asked for, so that loads in a row
+    are all issued first."""
 
-    def __init__(self, context: Lowering, access: TileAccess, type: TileType, dwords: list[Operand], fill: Operand, rows: bool):
+    def __init__(
+        self, context: Lowering, access: TileAccess, type: TileType, dwords: list[Operand], fill: Operand, rows: bool
+    ):
         super().__init__(context.b, type, dwords)
         self.context, self.access, self.fill, self.rows = context, access, fill, rows
         self.done: set[int] = set()
@@ -205,7 +246,7 @@ class _Cut(Stored):
         first, dword, filler = index * 32 // self.bits, self.refs[index], self._filler(index)
         count = max(1, 32 // self.bits)
         if count > 1 and (contiguous is None or access.layout.vector_width(contiguous) < count):
-            for i in range(min(count, self.items - first)):          # items that lie anyhow: each has a mask of its own
+            for i in range(min(count, self.items - first)):  # items that lie anyhow: each has a mask of its own
                 mask = self._inside(first + i)
                 if mask is not None:
                     item = b.value("v_cndmask_b32", filler, dword, mask)
@@ -236,18 +277,22 @@ def packed_fill(context: Lowering, type: TileType, fill: Operand, count: int) ->
     return pack(context.b, dtype("u8") if type.dtype.kind == "bool" else type.dtype, [fill] * count)
 
 
-def _keep_items(context: Lowering, access: TileAccess, axis: int, first: int, bits: int, dword: Operand, filler: Operand) -> Operand:
+def _keep_items(
+    context: Lowering, access: TileAccess, axis: int, first: int, bits: int, dword: Operand, filler: Operand
+) -> Operand:
     """A packed dword with the items from the limit on replaced: n of them are inside, n * bits low bits are kept."""
     b, per_dword = context.b, 32 // bits
     pair = access.left(axis, first)
     assert pair is not None
     count = b.value("v_med3_i32", b.value("v_sub_u32", *pair), 0, per_dword)
-    half = b.value("v_lshlrev_b32", (bits // 2).bit_length() - 1, count)       # shifted twice, since a shift by 32 is one by 0
+    # shifted twice, since a shift by 32 is one by 0
+    half = b.value("v_lshlrev_b32", (bits // 2).bit_length() - 1, count)
     beyond = b.value("v_lshlrev_b32", half, b.value("v_lshlrev_b32", half, 0xFFFFFFFF))
     return b.value("v_bfi_b32", beyond, filler, dword)
 
 
-# -- tile stores ------------------------------------------------------------------------------------------------------------
+# -- tile stores -----------------------------------------------------------------------------------------------------
+
 
 def _store(context: Lowering, op: tile.Store) -> None:
     type = op.value.type
@@ -261,7 +306,9 @@ def _store(context: Lowering, op: tile.Store) -> None:
     vector, contiguous = access.vector, access.tensor.type.contiguous
     cut = contiguous is not None and access.limits[contiguous] is not None and vector > 1
     firsts = [i for i in kept.items if i % vector == 0]
-    runs = {first: _store_run(context, access, fragment, first, mask, last=vector - 1 if cut else 0) for first in firsts}
+    runs = {
+        first: _store_run(context, access, fragment, first, mask, last=vector - 1 if cut else 0) for first in firsts
+    }
     if cut:
         remainder = alu.scalar(context.b, "and", U32, [access.tensor.extents[contiguous], Immediate(vector - 1)])
         branch = context.b.begin_if([Instruction("s_cmp_lg_u32", (), (remainder, Immediate(0)))])
@@ -270,7 +317,9 @@ def _store(context: Lowering, op: tile.Store) -> None:
         context.b.end_if(branch)
 
 
-def _store_run(context: Lowering, access: TileAccess, fragment: Fragment, first: int, mask: Operand | None, last: int) -> list[Operand]:
+def _store_run(
+    context: Lowering, access: TileAccess, fragment: Fragment, first: int, mask: Operand | None, last: int
+) -> list[Operand]:
     """Stores the vector from item `first` on; gives its dwords."""
     b, size = context.b, access.tensor.element_bytes
     bytes_each = access.vector * size
@@ -278,14 +327,24 @@ def _store_run(context: Lowering, access: TileAccess, fragment: Fragment, first:
     dwords = [fragment.dword(i) for i in range(start, start + max(1, bytes_each // 4))]
     dwords = [d if isinstance(d, Ref) and d.kind != "s" else b.vector(d) for d in dwords]
     if bytes_each >= 4:
-        _buffer(context, access, f"buffer_store_{STORES[bytes_each]}", first, data=joined(b, dwords), mask=mask, last=last)
+        _buffer(
+            context, access, f"buffer_store_{STORES[bytes_each]}", first, data=joined(b, dwords), mask=mask, last=last
+        )
     else:
         _store_part(context, access, first, dwords[0], first * size % 4, bytes_each, mask, last)
     return dwords
 
 
-def _store_part(context: Lowering, access: TileAccess, item: int, dword: Operand, byte: int, bytes_each: int,
-                mask: Operand | None, last: int = 0) -> None:
+def _store_part(
+    context: Lowering,
+    access: TileAccess,
+    item: int,
+    dword: Operand,
+    byte: int,
+    bytes_each: int,
+    mask: Operand | None,
+    last: int = 0,
+) -> None:
     """Stores 1 or 2 bytes out of a dword: the low ones, or by the d16_hi form those from bit 16 on."""
     if byte % 2:
         dword, byte = context.b.value("v_lshrrev_b32", 8, in_vgpr(context.b, dword)), byte - 1
@@ -293,7 +352,9 @@ def _store_part(context: Lowering, access: TileAccess, item: int, dword: Operand
     _buffer(context, access, f"buffer_store_{STORES[bytes_each]}{suffix}", item, data=dword, mask=mask, last=last)
 
 
-def _store_elements(context: Lowering, access: TileAccess, first: int, dwords: list[Operand], mask: Operand | None) -> None:
+def _store_elements(
+    context: Lowering, access: TileAccess, first: int, dwords: list[Operand], mask: Operand | None
+) -> None:
     """Of a vector that is cut by the limit: its elements inside, one by one."""
     contiguous, size = access.tensor.type.contiguous, access.tensor.element_bytes
     whole = access.below(contiguous, first, access.vector - 1)
@@ -301,13 +362,14 @@ def _store_elements(context: Lowering, access: TileAccess, first: int, dwords: l
     for i in range(access.vector - 1):
         byte = i * size
         if size >= 4:
-            data = joined(context.b, dwords[byte // 4:byte // 4 + size // 4])
+            data = joined(context.b, dwords[byte // 4 : byte // 4 + size // 4])
             _buffer(context, access, f"buffer_store_{STORES[size]}", first + i, data=data, mask=partial)
         else:
             _store_part(context, access, first + i, dwords[byte // 4], byte % 4, size, partial)
 
 
-# -- the general path -------------------------------------------------------------------------------------------------------
+# -- the general path ------------------------------------------------------------------------------------------------
+
 
 def _wide_item(context: Lowering, access: TileAccess, item: int) -> Ref:
     coordinates = []
@@ -318,11 +380,18 @@ def _wide_item(context: Lowering, access: TileAccess, item: int) -> Ref:
 
 
 def _load_wide(context: Lowering, access: TileAccess, type: TileType, fill: Operand) -> Fragment:
-    return _elements(context, type, fill, access.tensor, lambda item: (_wide_item(context, access, item), access.inside(item)))
+    return _elements(
+        context, type, fill, access.tensor, lambda item: (_wide_item(context, access, item), access.inside(item))
+    )
 
 
-def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRef,
-              where: Callable[[int], tuple[Ref, Operand | None]]) -> Fragment:
+def _elements(
+    context: Lowering,
+    type: TileType,
+    fill: Operand,
+    tensor: TensorRef,
+    where: Callable[[int], tuple[Ref, Operand | None]],
+) -> Fragment:
     """Loads a tile element by element from 64-bit addresses, under EXEC; `where` gives an item's address and mask."""
     b, size, bits = context.b, tensor.element_bytes, storage_bits(type.dtype)
     values: list[Operand] = []
@@ -342,7 +411,7 @@ def _elements(context: Lowering, type: TileType, fill: Operand, tensor: TensorRe
     if bits >= 32:
         return Stored(b, type, [v[i] for v in values for i in range(v.size)])
     per_dword = 32 // bits
-    raw = [values[i:i + per_dword] for i in range(0, len(values), per_dword)]
+    raw = [values[i : i + per_dword] for i in range(0, len(values), per_dword)]
     return Stored(b, type, [side_by_side(b, group, bits) for group in raw])
 
 
@@ -350,25 +419,37 @@ def _raw_item(context: Lowering, fragment: Fragment, item: int) -> Operand:
     """An item's bits in the low end of a VGPR (pair), as stores want them."""
     b, bits = context.b, fragment.bits
     if bits == 64:
-        return joined(b, [b.vector(d) if is_uniform(d) else d for d in (fragment.dword(2 * item), fragment.dword(2 * item + 1))], "v")
+        return joined(
+            b,
+            [b.vector(d) if is_uniform(d) else d for d in (fragment.dword(2 * item), fragment.dword(2 * item + 1))],
+            "v",
+        )
     per_dword = 32 // bits
     dword = fragment.dword(item // per_dword)
     dword = b.vector(dword) if is_uniform(dword) else in_vgpr(b, dword)
     return b.value("v_lshrrev_b32", item % per_dword * bits, dword) if item % per_dword else dword
 
 
-def _store_wide(context: Lowering, access: TileAccess, fragment: Fragment, items: tuple[int, ...], mask: Operand | None) -> None:
+def _store_wide(
+    context: Lowering, access: TileAccess, fragment: Fragment, items: tuple[int, ...], mask: Operand | None
+) -> None:
     size = access.tensor.element_bytes
     for item in items:
         address, data = _wide_item(context, access, item), _raw_item(context, fragment, item)
-        under_mask(context, both(context, access.inside(item), mask),
-                lambda: context.b.emit(f"global_store_{STORES[size]}", [], [address, data]))
+        under_mask(
+            context,
+            both(context, access.inside(item), mask),
+            partial(context.b.emit, f"global_store_{STORES[size]}", [], [address, data]),
+        )
 
 
-# -- element by element -----------------------------------------------------------------------------------------------------
+# -- element by element ----------------------------------------------------------------------------------------------
 
-def _indexed(context: Lowering, tensor: TensorRef, indices: list[Fragment], item: int) -> tuple[list[Operand], Operand | None]:
-    """An item's coordinates and the mask of lanes where all are inside (unsigned compare: negative ones are outside)."""
+
+def _indexed(
+    context: Lowering, tensor: TensorRef, indices: list[Fragment], item: int
+) -> tuple[list[Operand], Operand | None]:
+    """An item's coordinates and the mask of lanes where all are inside (compared unsigned: negative ones are not)."""
     coordinates = [in_vgpr(context.b, f.value(item)) for f in indices]
     mask: Operand | None = None
     for coordinate, extent in zip(coordinates, tensor.extents):
@@ -399,8 +480,12 @@ def _gather(context: Lowering, op: tile.Gather) -> None:
     for item in range(type.layout.items):
         coordinates, mask = _indexed(context, tensor, indices, item)
         result = context.b.register("v", tensor.element_bytes // 4)
-        context.b.emit(f"buffer_load_{LOADS[tensor.element_bytes]}", [result],
-                       [_offset(context, tensor, coordinates, mask), descriptor(context, tensor), 0], offen=True)
+        context.b.emit(
+            f"buffer_load_{LOADS[tensor.element_bytes]}",
+            [result],
+            [_offset(context, tensor, coordinates, mask), descriptor(context, tensor), 0],
+            offen=True,
+        )
         dwords += [result[i] for i in range(result.size)]
     context.values[op.result] = Stored(context.b, type, dwords)
 
@@ -408,7 +493,9 @@ def _gather(context: Lowering, op: tile.Gather) -> None:
 def _offset(context: Lowering, tensor: TensorRef, coordinates: list[Operand], mask: Operand) -> Operand:
     total: Operand = Immediate(0)
     for coordinate, stride in zip(coordinates, tensor.strides):
-        total = vector_plus(context, total, vector_times(context, coordinate, stride if isinstance(stride, Immediate) else stride[0]))
+        total = vector_plus(
+            context, total, vector_times(context, coordinate, stride if isinstance(stride, Immediate) else stride[0])
+        )
     return masked_offset(context, total, mask)
 
 
@@ -423,7 +510,7 @@ def _scatter(context: Lowering, op: tile.Scatter) -> None:
         width = STORES[tensor.element_bytes]
         if tensor.type.wide:
             address = _place(context, tensor, coordinates, mask)
-            under_mask(context, mask, lambda: b.emit(f"global_store_{width}", [], [address, data]))
+            under_mask(context, mask, partial(b.emit, f"global_store_{width}", [], [address, data]))
         else:
             offset = _offset(context, tensor, coordinates, mask)
             b.emit(f"buffer_store_{width}", [], [data, offset, descriptor(context, tensor), 0], offen=True)
@@ -437,33 +524,40 @@ def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
     b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
     element = op.value.type.dtype
     if element.name not in _ATOMIC_ADDS:
-        raise TilecError(f"atomic add of {element} is not supported", where=op.where, limit=f"supported: {', '.join(_ATOMIC_ADDS)}",
-                         fix="accumulate in f32 or i32")
+        raise TilecError(
+            f"atomic add of {element} is not supported",
+            where=op.where,
+            limit=f"supported: {', '.join(_ATOMIC_ADDS)}",
+            fix="accumulate in f32 or i32",
+        )
     indices = [context.fragment(i) for i in op.indices]
     kept, lanes = op.value.type.layout.replication(), representative_lanes(context, op.value.type.layout)
     for item in kept.items:
         coordinates, mask = _indexed(context, tensor, indices, item)
         mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
         address, data = _place(context, tensor, coordinates, mask), _raw_item(context, fragment, item)
-        under_mask(context, mask, lambda: b.emit(f"global_atomic_{_ATOMIC_ADDS[element.name]}", [], [address, data]))
+        under_mask(context, mask, partial(b.emit, f"global_atomic_{_ATOMIC_ADDS[element.name]}", [], [address, data]))
 
 
 def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
-    """One element through the vector path (any size and alignment, and in order with this kernel's own stores), read back."""
+    """One element through the vector path (any size and alignment, and in order with this kernel's own stores), read
+    back."""
     b, tensor = context.b, context.values[op.tensor]
     coordinates = [context.scalar(i) for i in op.indices]
     inside: Operand = Immediate(1)
     for coordinate, extent in zip(coordinates, tensor.extents):
         this = alu.scalar(b, "lt", U32, [coordinate, extent])
         inside = this if isinstance(inside, Immediate) else b.pure("s_and_b32", inside, this, kind="s")
-    lanes = b.pure_sequence([("s_cmp_lg_u32", (inside, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2)
+    lanes = b.pure_sequence(
+        [("s_cmp_lg_u32", (inside, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2
+    )
     size, element = tensor.element_bytes, op.result.type.dtype
     result = b.register("v", max(1, size // 4))
     if tensor.type.wide:
         for i in range(result.size):
             b.emit("v_mov_b32", [result[i]], [0])
         address = wide_address(context, tensor, [times(context, c, inside) for c in coordinates])
-        under_mask(context, lanes, lambda: b.emit(f"global_load_{LOADS[size]}", [result], [address, result]))
+        under_mask(context, lanes, partial(b.emit, f"global_load_{LOADS[size]}", [result], [address, result]))
     else:
         offset = _offset(context, tensor, coordinates, lanes)
         b.emit(f"buffer_load_{LOADS[size]}", [result], [offset, descriptor(context, tensor), 0], offen=True)
@@ -472,6 +566,14 @@ def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
 
 
 RULES: dict[type[Op], Callable] = {
-    tile.ProgramId: _program_id, tile.Dim: _dim, tile.View: _view, tile.Load: _load, tile.Store: _store, tile.Gather: _gather,
-    tile.Scatter: _scatter, tile.AtomicAdd: _atomic_add, tile.LoadScalar: _load_scalar, **lower_lds.RULES,
+    tile.ProgramId: _program_id,
+    tile.Dim: _dim,
+    tile.View: _view,
+    tile.Load: _load,
+    tile.Store: _store,
+    tile.Gather: _gather,
+    tile.Scatter: _scatter,
+    tile.AtomicAdd: _atomic_add,
+    tile.LoadScalar: _load_scalar,
+    **lower_lds.RULES,
 }

@@ -1,7 +1,7 @@
 """What the lowering rules share: where each value lives, who reads it, the lane and wave numbers, coordinates.
 
-A value is an SGPR operand or constant (scalars), a Fragment (tiles), a TensorRef (tensors and views), a SharedRef (LDS rings) or a
-token register. `bind_lazy` keeps an elementwise result unevaluated where one op of the same block reads it.
+A value is an SGPR operand or constant (scalars), a Fragment (tiles), a TensorRef (tensors and views), a SharedRef (LDS
+rings) or a token register. `bind_lazy` keeps an elementwise result unevaluated where one op of the same block reads it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilec.backend_amdgcn.builder import Builder
-from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed
+from tilec.backend_amdgcn.fragment import Fragment, Lazy
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, ScalarType, TileType, Value
 from tilec.ir.layout import Layout
@@ -27,7 +27,7 @@ class Lowering:
         self.values: dict[Value, Any] = {}
         self.readers: dict[Value, list[tuple[Op | None, Block]]] = {}
         self._home: dict[Value, Block] = {}
-        self.priorities: list[int] = []        # of the clusters that are open
+        self.priorities: list[int] = []  # of the clusters that are open
         self._note_readers(program.body)
         self.written = written_parameters(program)
         self.thread = self.b.pure("v_mov_b32", Physical("v", 0), name="thread")
@@ -35,7 +35,9 @@ class Lowering:
         shift = self.target.wave_size.bit_length() - 1
         self.wave: Operand = Immediate(0)
         if program.waves > 1:
-            self.wave = self.b.pure("v_readfirstlane_b32", self.b.pure("v_lshrrev_b32", shift, self.thread), kind="s", name="wave")
+            self.wave = self.b.pure(
+                "v_readfirstlane_b32", self.b.pure("v_lshrrev_b32", shift, self.thread), kind="s", name="wave"
+            )
 
     def _note_readers(self, block: Block) -> None:
         for op in block.ops:
@@ -48,7 +50,7 @@ class Lowering:
         for value in block.yields:
             self.readers.setdefault(value, []).append((None, block))
 
-    # -- values ---------------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------------------------
 
     def scalar(self, value: Value) -> Operand:
         """A scalar of at most 32 bits: an SGPR or a constant."""
@@ -64,24 +66,37 @@ class Lowering:
     def fragment(self, value: Value) -> Fragment:
         return self.values[value]
 
-    def bind(self, value: Value, compute: Callable[[int], Operand], *, cheap: bool = False, packed: bool = False) -> None:
-        """Binds a tile to its items (`packed`: its dwords) as functions. Kept lazy when `cheap` to compute again, when it is a
-        mask, or when its only reader stands in the same block; computed now otherwise."""
+    def bind(
+        self,
+        value: Value,
+        compute: Callable[[int], Any],
+        *,
+        cheap: bool = False,
+        of: Callable[[Builder, TileType, Callable[[int], Any]], Fragment] = Lazy,
+    ) -> None:
+        """Binds a tile to its items (of `Packed`: its dwords, of `Paired`: its pairs) as functions. Kept lazy when
+        `cheap` to compute again, when it is a mask, or when its only reader stands in the same block; computed now
+        otherwise."""
         assert isinstance(value.type, TileType)
-        lazy: Fragment = (Packed if packed else Lazy)(self.b, value.type, compute)
+        lazy = of(self.b, value.type, compute)
         readers = self.readers.get(value, [])
         alone = len(readers) == 1 and readers[0][1] is self._home[value] and _reads_items_once(readers[0][0])
         self.values[value] = lazy if cheap or alone or value.type.dtype.name == "bool" else lazy.stored()
 
     def settle(self, value: Value) -> None:
-        """What computes its dwords once, when first asked for, does so now if an inner block asks: that block may not run."""
+        """What computes its dwords once, when first asked for, does so now if an inner block asks: that block may not
+        run."""
         fragment = self.values.get(value)
-        if isinstance(fragment, Fragment) and not isinstance(fragment, Lazy) and any(
-                block is not self._home[value] for _, block in self.readers.get(value, [])):
+        if (
+            isinstance(fragment, Fragment)
+            and not isinstance(fragment, Lazy)
+            and any(block is not self._home[value] for _, block in self.readers.get(value, []))
+        ):
             self.values[value] = fragment.stored()
 
     def tuple_of(self, value: Value) -> tuple[str, int]:
-        """Register kind and tuple size that a tile's readers want: MFMA accumulators choose their file late and are big."""
+        """Register kind and tuple size that a tile's readers want: MFMA accumulators choose their file late and are
+        big."""
         for op, _ in self.readers.get(value, []):
             if isinstance(op, tile.Dot) and op.accumulator is value and op.instruction:
                 return "va", self.target.mfma(op.instruction).cd_dwords
@@ -92,23 +107,34 @@ class Lowering:
         return bool(readers) and all(isinstance(op, tile.Dot) for op, _ in readers)
 
     def read_by_next_dot(self, op: tile.SharedRead) -> bool:
-        """Whether a dot further down the same block is the only reader, with nothing but other reads from LDS in between."""
+        """Whether a dot further down the same block is the only reader, with nothing but other reads from LDS in
+        between."""
         readers = self.readers.get(op.results[0], [])
-        if len(readers) != 1 or not isinstance(readers[0][0], tile.Dot) or readers[0][1] is not self._home[op.results[0]]:
+        if (
+            len(readers) != 1
+            or not isinstance(readers[0][0], tile.Dot)
+            or readers[0][1] is not self._home[op.results[0]]
+        ):
             return False
         ops = readers[0][1].ops
-        between = ops[ops.index(op) + 1:ops.index(readers[0][0])]
-        return not any(isinstance(o, (tile.Barrier, tile.ClusterEnd, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If)) for o in between)
+        between = ops[ops.index(op) + 1 : ops.index(readers[0][0])]
+        return not any(
+            isinstance(o, (tile.Barrier, tile.ClusterEnd, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If))
+            for o in between
+        )
 
-    # -- coordinates ----------------------------------------------------------------------------------------------------
+    # -- coordinates -------------------------------------------------------------------------------------------------
 
     def linear(self, lane_bases: tuple[int, ...], wave_part: Operand) -> Operand:
-        """XOR over the lane number's bits of their bases, combined with a wave's part that occupies other bits or is XORed in."""
+        """XOR over the lane number's bits of their bases, combined with a wave's part that occupies other bits or is
+        XORed in."""
         parts: list[Operand] = []
         taken = 0
         for bit, width, shift in _runs(lane_bases):
             field = ((1 << width) - 1) << bit
-            part: Operand = self.lane if field == self.target.wave_size - 1 else self.b.pure("v_and_b32", field, self.lane)
+            part: Operand = (
+                self.lane if field == self.target.wave_size - 1 else self.b.pure("v_and_b32", field, self.lane)
+            )
             if shift > bit:
                 part = self.b.pure("v_lshlrev_b32", shift - bit, part)
             elif shift < bit:
@@ -127,7 +153,8 @@ class Lowering:
         return result
 
     def wave_linear(self, layout: Layout, weigh: Callable[[tuple[int, ...]], int]) -> Operand:
-        """A wave number's part of a linear function of the coordinates (`weigh` gives the function of one basis), in an SGPR."""
+        """A wave number's part of a linear function of the coordinates (`weigh` gives the function of one basis), in an
+        SGPR."""
         bits, result = len(layout.wave), Immediate(0)
         bases = tuple(weigh(basis) for basis in layout.wave)
         for bit, width, shift in _runs(bases):
@@ -147,7 +174,9 @@ class Lowering:
             if index == 0 and bits:
                 rest = self.b.pure("s_lshr_b32", rest, bits, kind="s")
             # Wave numbers are below 16: n * (65536 // count + 1) >> 16 is n // count exactly.
-            quotient = self.b.pure("s_lshr_b32", self.b.pure("s_mul_i32", rest, 65536 // count + 1, kind="s"), 16, kind="s")
+            quotient = self.b.pure(
+                "s_lshr_b32", self.b.pure("s_mul_i32", rest, 65536 // count + 1, kind="s"), 16, kind="s"
+            )
             yield self.b.pure("s_sub_i32", rest, self.b.pure("s_mul_i32", quotient, count, kind="s"), kind="s"), index
             rest = quotient
 
@@ -159,6 +188,7 @@ class Lowering:
     def lds_bytes(self) -> int:
         """Bytes of LDS that the placed buffers reach."""
         from tilec.backend_amdgcn.lower_lds import SharedRef
+
         return max((v.offset + v.bytes for v in self.values.values() if isinstance(v, SharedRef)), default=0)
 
 
@@ -175,15 +205,33 @@ def written_parameters(program: Program) -> set[Value]:
 
 
 def _reads_items_once(op: Op | None) -> bool:
-    """Whether a reader asks for each item once: elementwise ops, casts, stores do; reductions, dots and broadcasts may not."""
-    return isinstance(op, (tile.Elementwise, tile.Cast, tile.Store, tile.Scatter, tile.Reduce, tile.Permute, tile.ExpandDims,
-                           tile.SharedWrite))
+    """Whether a reader asks for each item once: elementwise ops, casts, stores do; reductions, dots and broadcasts may
+    not."""
+    return isinstance(
+        op,
+        (
+            tile.Elementwise,
+            tile.Cast,
+            tile.Store,
+            tile.Scatter,
+            tile.Reduce,
+            tile.Permute,
+            tile.ExpandDims,
+            tile.SharedWrite,
+        ),
+    )
 
 
 def _runs(bases: tuple[int, ...]) -> list[tuple[int, int, int]]:
     """A GF(2) map as runs: bits [bit, bit + width) of the index are XORed into the result at `shift` on."""
-    pairs = sorted(((shift - bit, bit, shift) for bit, basis in enumerate(bases) for shift in range(basis.bit_length())
-                    if basis >> shift & 1))
+    pairs = sorted(
+        (
+            (shift - bit, bit, shift)
+            for bit, basis in enumerate(bases)
+            for shift in range(basis.bit_length())
+            if basis >> shift & 1
+        )
+    )
     runs: list[list[int]] = []
     for delta, bit, shift in pairs:
         if runs and runs[-1][2] - runs[-1][0] == delta and runs[-1][0] + runs[-1][1] == bit:
@@ -194,8 +242,8 @@ def _runs(bases: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 
 def parallel_copy(b: Builder, pairs: list[tuple[Ref, Operand]]) -> None:
-    """All sources are read before any destination is written. A source that is itself a destination goes through a new register,
-    which the allocator removes where the lives allow."""
+    """All sources are read before any destination is written. A source that is itself a destination goes through a new
+    register, which the allocator removes where the lives allow."""
     written: set[Register] = {dst.register for dst, _ in pairs}
     moves = [(dst, src) for dst, src in pairs if dst != src]
     staged: list[tuple[Ref, Operand]] = []

@@ -1,7 +1,8 @@
 """The kernel argument segment: one rule, used by the backend that loads from it and by the runtime that fills it.
 
-Parameters follow each other in the order of the program. A tensor is a 64-bit base address, then one 64-bit stride in bytes per
-axis, then one 32-bit extent per axis. Scalars take their own size. Everything is aligned to its size; the segment to 8 bytes.
+Parameters follow each other in the order of the program. A tensor is a 64-bit base address, then one 64-bit stride in
+bytes per axis, then one 32-bit extent per axis. Scalars take their own size. Everything is aligned to its size; the
+segment to 8 bytes.
 """
 
 from __future__ import annotations

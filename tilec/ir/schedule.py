@@ -129,7 +129,7 @@ class Schedule:
         return self.name + (f"({', '.join(f'{k}={v!r}' for k, v in self.options)})" if self.options else "")
 
 
-# name -> (waves, options with their defaults): `buffers` LDS buffers per tile; `mfma`: matrix instructions of that many rows: `buffers` LDS buffers per tile; `mfma`: matrix instructions of that many rows
+# name -> (waves, options with their defaults): `buffers` LDS buffers per tile; `mfma`: rows of the matrix instructions
 NAMED: dict[str, tuple[int | None, dict[str, int]]] = {
     "simple": (None, {}),
     "pingpong": (8, {"buffers": 2, "mfma": 16}),

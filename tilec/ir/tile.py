@@ -376,7 +376,8 @@ class Barrier(Op):
     effect: ClassVar[Effect] = Effect.BARRIER
     after: tuple[Value, ...] = operand(())
     reason: str = attribute("publish")
-    half: str = attribute("")               # 'leading' or 'trailing': only these waves meet it, to set one half a cluster behind
+    # 'leading' or 'trailing': only these waves meet it, to set one half a cluster behind
+    half: str = attribute("")
 
 
 @register
@@ -392,8 +393,8 @@ class Await(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class ClusterBegin(Op):
-    """Ops from here to the ClusterEnd belong together. `kind` memory or compute: in this order; mixed: the memory accesses spread
-    evenly between the dots. `priority`: of the wave inside (s_setprio)."""
+    """Ops from here to the ClusterEnd belong together. `kind` memory or compute: in this order; mixed: the memory
+    accesses spread evenly between the dots. `priority`: of the wave inside (s_setprio)."""
 
     mnemonic: ClassVar[str] = "cluster_begin"
     effect: ClassVar[Effect] = Effect.BARRIER

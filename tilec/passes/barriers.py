@@ -1,8 +1,9 @@
 """needs  form laid_out        gives  form clustered
-promise  between conflicting accesses of different waves to the same bytes of LDS stands a barrier that awaits the earlier one:
-         'publish' between a write and a read, 'hand over' before bytes are written again
-method   forward walk with the accesses since the last barrier. What the end of a loop leaves open meets the head of the next trip, one
-         slot further on in rings whose accesses name their phase; where that conflicts, a barrier ends the trip
+promise  between conflicting accesses of different waves to the same bytes of LDS stands a barrier that awaits the
+         earlier one: 'publish' between a write and a read, 'hand over' before bytes are written again
+method   forward walk with the accesses since the last barrier. What the end of a loop leaves open meets the head of
+         the next trip, one slot further on in rings whose accesses name their phase; where that conflicts, a barrier
+         ends the trip
 checked  waitcheck's LDS discipline; the emulator's race check; mutation
 """
 
@@ -21,7 +22,8 @@ from tilec.passes.place_lds import ring_bytes
 class _Access:
     """An access to bytes [first, end) of LDS: of one slot where that is a constant, else of all. `phase` (of `slots`)
     says which then, relative to the trip of the loop around it; None: any. `done` is the token of its completion, None
-    where whoever made the access has waited already."""
+    where whoever made the access has waited already. `in_order`: a wave that is alone keeps it in order with its other
+    LDS instructions, which copies from global memory are not."""
 
     buffer: Value
     first: int
@@ -30,8 +32,11 @@ class _Access:
     phase: int | None
     writes: bool
     done: Value | None
+    in_order: bool
 
     def conflicts(self, other: _Access) -> bool:
+        if self.in_order and other.in_order:
+            return False
         if not (self.writes or other.writes) or self.end <= other.first or other.end <= self.first:
             return False
         if self.buffer is other.buffer and self.phase is not None and other.phase is not None:
@@ -40,26 +45,29 @@ class _Access:
 
 
 def insert_barriers(program: Program) -> Program:
-    """The program with every barrier that its LDS traffic needs. One wave needs none."""
+    """The program with every barrier that its LDS traffic needs. A wave that is alone needs them for its copies only."""
+    alone = program.waves == 1
+    if alone and not any(isinstance(op, tile.AsyncCopy) for op in program.walk()):
+        return program.replace(form="clustered")
     places = {op.result: op.offset for op in program.body.ops if isinstance(op, tile.Alloc)}
     constants = {op.result: op.value for op in program.walk() if isinstance(op, tile.Constant)}
-    body = program.body if program.waves == 1 else _Walk(places, constants).block(program.body, [], False)[0]
+    body, _ = _Walk(places, constants, alone).block(program.body, [], False)
     return program.replace(body=body, form="clustered")
 
 
 class _Walk:
-    def __init__(self, places: dict[Value, int], constants: dict[Value, Any]):
-        self.places, self.constants = places, constants
+    def __init__(self, places: dict[Value, int], constants: dict[Value, Any], alone: bool):
+        self.places, self.constants, self.alone = places, constants, alone
 
     def block(self, block: Block, open: list[_Access], later: bool) -> tuple[Block, list[_Access]]:
-        """The block with barriers, and the accesses open at its end. `later`: whether LDS is accessed after this block."""
+        """The block with barriers, and the accesses open at its end. `later`: whether LDS is accessed after it."""
         ops: list[Op] = []
         follows = [later] * (len(block.ops) + 1)
         for i in reversed(range(len(block.ops))):
             follows[i] = follows[i + 1] or any(self._access(inner) for inner in (block.ops[i], *_below(block.ops[i])))
         for i, op in enumerate(block.ops):
             if isinstance(op, (tile.For, tile.If)) and op.scheduled:
-                open = []                             # barriers of its own, and one before it
+                open = []  # barriers of its own, and one before it
             elif isinstance(op, tile.For):
                 op, open = self._loop(op, open, follows[i + 1])
             elif isinstance(op, tile.If):
@@ -81,7 +89,9 @@ class _Walk:
         block, open = self.block(block, entry, later)
         return self._closed(block, open, entry, later, op)
 
-    def _closed(self, block: Block, open: list[_Access], entry: list[_Access], later: bool, op: Op) -> tuple[Block, list[_Access]]:
+    def _closed(
+        self, block: Block, open: list[_Access], entry: list[_Access], later: bool, op: Op
+    ) -> tuple[Block, list[_Access]]:
         own = [a for a in open if a not in entry]
         if not own or not later:
             return block, [a for a in open if a in entry]
@@ -94,10 +104,10 @@ class _Walk:
         if access is not None:
             body, left = Block(body.params, (*body.ops, _barrier(wrapped, access.writes, op)), body.yields), []
         body, left = self._closed(body, left, entry, later, op)
-        return op.replace(body=body), entry           # what was open before is so still if there was no trip
+        return op.replace(body=body), entry  # what was open before is so still if there was no trip
 
     def _first_conflict(self, body: Block, open: list[_Access]) -> _Access | None:
-        """The first access at the head of a trip that conflicts with an open one before a barrier stands between them."""
+        """The first access at the head of a trip that conflicts with an open one, no barrier between them."""
         for op in body.ops:
             if isinstance(op, tile.Barrier):
                 return None
@@ -105,27 +115,31 @@ class _Walk:
             if access is not None and any(access.conflicts(earlier) for earlier in open):
                 return access
             for inner in op.regions:
-                found = self._first_conflict(inner, [replace(a, phase=None) for a in open] if isinstance(op, tile.For) else open)
+                found = self._first_conflict(
+                    inner, [replace(a, phase=None) for a in open] if isinstance(op, tile.For) else open
+                )
                 if found is not None:
                     return found
         return None
 
     def _access(self, op: Op) -> _Access | None:
-        """What an op does to LDS. A reduction across waves writes its buffer first, and at its end has read it and used what it
-        read; the barrier between the two is its own."""
+        """What an op does to LDS. A reduction across waves writes its buffer first, and at its end has read it and used
+        what it read; the barrier between the two is its own."""
         if isinstance(op, tile.Reduce) and op.scratch is not None:
-            return self._access_to(op.scratch, None, None, True, None)
+            return self._access_to(op.scratch, None, None, True, None, self.alone)
         if isinstance(op, (tile.SharedWrite, tile.AsyncCopy, tile.SharedRead)):
-            return self._access_to(op.buffer, op.slot, op.phase, not isinstance(op, tile.SharedRead), op.results[-1])
+            writes, in_order = not isinstance(op, tile.SharedRead), self.alone and not isinstance(op, tile.AsyncCopy)
+            return self._access_to(op.buffer, op.slot, op.phase, writes, op.results[-1], in_order)
         return None
 
-    def _access_to(self, ring: Value, slot: Value | None, phase: int | None, writes: bool,
-                   done: Value | None) -> _Access:
+    def _access_to(
+        self, ring: Value, slot: Value | None, phase: int | None, writes: bool, done: Value | None, in_order: bool
+    ) -> _Access:
         first, length = self.places[ring], ring_bytes(ring)
         if slot in self.constants:
             length //= ring.type.slots
             first, phase = first + self.constants[slot] * length, None
-        return _Access(ring, first, first + length, ring.type.slots, phase, writes, done)
+        return _Access(ring, first, first + length, ring.type.slots, phase, writes, done, in_order)
 
 
 def _below(op: Op) -> Iterator[Op]:

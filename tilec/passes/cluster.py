@@ -1,10 +1,13 @@
 """needs, gives  form laid_out
-promise  a loop that fills LDS and reads it for dots runs as the schedule's clusters; every access that another wave's access must follow
-         is awaited at a barrier between the two, counted with the distance at which the halves of the workgroup run
-method   each op has a cluster and a number of trips that it runs ahead (cluster_plans.py). From these follow the trip, its first
-         copies and reads before the loop, and what is carried around it. Trips are unrolled by the slots of the rings, so that slots
-         are constants. Past the last tile the copies fetch it again, and nobody reads that: so no trip is special
-checked  interpreter before == after; its rule that a copy is read only behind a barrier that awaited it; the emulator's race check
+promise  a loop that fills LDS and reads it for dots runs as the schedule's clusters; every access that another
+         wave's access must follow is awaited at a barrier between the two, counted with the distance at which the
+         halves of the workgroup run
+method   each op has a cluster and a number of trips that it runs ahead (cluster_plans.py). From these follow the
+         trip, its first copies and reads before the loop, and what is carried around it. Trips are unrolled by the
+         slots of the rings, so that slots are constants. Past the last tile the copies fetch it again, and nobody
+         reads that: so no trip is special
+checked  interpreter before == after; its rule that a copy is read only behind a barrier that awaited it; the
+         emulator's race check
 """
 
 from __future__ import annotations
@@ -14,7 +17,19 @@ from dataclasses import dataclass
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
 from tilec.ir import tile
-from tilec.ir.core import Block, Builder, Op, Program, ScalarType, SharedType, Substitution, TokenType, Value, clone_op, definitions
+from tilec.ir.core import (
+    Block,
+    Builder,
+    Op,
+    Program,
+    ScalarType,
+    SharedType,
+    Substitution,
+    TokenType,
+    Value,
+    clone_op,
+    definitions,
+)
 from tilec.ir.schedule import Schedule
 from tilec.passes import cluster_plans
 from tilec.passes.cluster_plans import Cluster, LoopOps, Shape
@@ -22,7 +37,7 @@ from tilec.passes.place_lds import ring_bytes
 from tilec.target import Target
 
 I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
-Key = tuple[Value, int]                # a value of the loop body, for the tile so many trips after the current one
+Key = tuple[Value, int]  # a value of the loop body, for the tile so many trips after the current one
 
 
 def cluster(program: Program, target: Target, schedule: Schedule | None) -> Program:
@@ -40,10 +55,14 @@ def cluster(program: Program, target: Target, schedule: Schedule | None) -> Prog
                     chosen[op] = plan
             except TilecError:
                 if not schedule.is_named:
-                    raise                              # a named schedule serves every loop; this one goes without
+                    raise  # a named schedule serves every loop; this one goes without
     if not chosen and not schedule.is_named:
-        raise TilecError(f"schedule {schedule.name} finds no loop to schedule", where=program.where,
-                         limit="it needs a loop that loads tiles by its counter and multiplies them", fix="use the schedule 'simple'")
+        raise TilecError(
+            f"schedule {schedule.name} finds no loop to schedule",
+            where=program.where,
+            limit="it needs a loop that loads tiles by its counter and multiplies them",
+            fix="use the schedule 'simple'",
+        )
     return program.replace(body=_Rewrite(chosen).block(program.body)) if chosen else program
 
 
@@ -56,7 +75,8 @@ class _Plan:
 
 
 def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
-    """The loop's ops by kind; None where it fills no ring, or a fill depends on what the trip computes, or its step is not 1."""
+    """The loop's ops by kind; None where it fills no ring, or a fill depends on what the trip computes, or its step is
+    not 1."""
     body, counter = loop.body.ops, loop.body.params[0]
     step = defining.get(loop.step)
     copies = tuple(op for op in body if isinstance(op, tile.AsyncCopy))
@@ -100,9 +120,13 @@ def _plan(ops: LoopOps, target: Target, schedule: Schedule) -> _Plan | None:
         if schedule.is_named:
             return None
         listing = ", ".join(f"{r.name.removesuffix('_lds')} {ring_bytes(r)}" for r in rings)
-        raise TilecError(f"schedule {schedule.name} needs {asked} buffers of each tile", where=ops.loop.where,
-                         limit=f"{asked * sum(map(ring_bytes, rings))} bytes of LDS, {target.name} has {target.lds_bytes} (one buffer each: {listing})",
-                         fix="use fewer buffers or smaller tiles")
+        raise TilecError(
+            f"schedule {schedule.name} needs {asked} buffers of each tile",
+            where=ops.loop.where,
+            limit=f"{asked * sum(map(ring_bytes, rings))} bytes of LDS, {target.name} has {target.lds_bytes} "
+            f"(one buffer each: {listing})",
+            fix="use fewer buffers or smaller tiles",
+        )
     shape = Shape(slots, stagger)
     if schedule.is_named:
         clusters = (cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave)(ops, shape)
@@ -139,7 +163,7 @@ class _Awaited:
 
 
 class _Clustered:
-    """One loop, rebuilt. `names` maps a value of the body, for a tile relative to the current trip, to its new value."""
+    """One loop, rebuilt. `names` maps a value of the body, for a tile relative to the trip, to its new value."""
 
     def __init__(self, plan: _Plan):
         self.plan, self.ops_, self.clusters = plan, plan.ops, plan.clusters
@@ -151,7 +175,7 @@ class _Clustered:
         self.indices: dict[int, Value] = {}
         self._check_order()
 
-    # -- what barriers must await ---------------------------------------------------------------------------------------
+    # -- what barriers must await ------------------------------------------------------------------------------------
 
     def _position(self, op: Op) -> int:
         """The cluster in which an op runs for tile 0, counted from the first cluster of trip 0."""
@@ -169,27 +193,37 @@ class _Clustered:
             self._await(found, read.results[-1], use, overwrite, "hand over", read, filler)
         return found
 
-    def _await(self, found: dict[int, list[_Awaited]], token: Value, done: int, used: int, reason: str, first: Op, second: Op) -> None:
+    def _await(
+        self, found: dict[int, list[_Awaited]], token: Value, done: int, used: int, reason: str, first: Op, second: Op
+    ) -> None:
         """The last barrier at or after `done` that the slower half meets before the faster one reaches `used`."""
         last = used - 1 - self.plan.shape.stagger
         place = next((p for p in range(last, done - 1, -1) if self.clusters[p % self.count].barrier), None)
         if place is None:
-            raise TilecError(f"the clusters leave no barrier between {_named(first)} and {_named(second)}", where=self.ops_.loop.where,
-                             limit=f"positions {done} and {used} of clusters, the halves run {self.plan.shape.stagger} apart",
-                             fix="move the copy to a later cluster, or the read to an earlier one")
+            raise TilecError(
+                f"the clusters leave no barrier between {_named(first)} and {_named(second)}",
+                where=self.ops_.loop.where,
+                limit=f"positions {done} and {used} of clusters, the halves run {self.plan.shape.stagger} apart",
+                fix="move the copy to a later cluster, or the read to an earlier one",
+            )
         found.setdefault(place % self.count, []).append(_Awaited(token, -(place // self.count), reason))
 
     def _check_order(self) -> None:
         """Within a tile, what an op needs runs before it."""
-        order = {op: (self._position(op), place) for c in self.clusters for place, op in enumerate(i.op for i in c.items)}
+        order = {
+            op: (self._position(op), place) for c in self.clusters for place, op in enumerate(i.op for i in c.items)
+        }
         maker = {r: op for op in order for r in op.results}
         for op, when in order.items():
             for value in op.operands:
                 if value in maker and order[maker[value]] >= when:
-                    raise TilecError(f"the clusters run {_named(op)} before {_named(maker[value])}, which it needs", where=self.ops_.loop.where,
-                                     fix="order the clusters as the data flows")
+                    raise TilecError(
+                        f"the clusters run {_named(op)} before {_named(maker[value])}, which it needs",
+                        where=self.ops_.loop.where,
+                        fix="order the clusters as the data flows",
+                    )
 
-    # -- what is carried around the loop --------------------------------------------------------------------------------
+    # -- what is carried around the loop -----------------------------------------------------------------------------
 
     def _kept(self) -> list[Key]:
         """Values that a trip needs and an earlier trip made."""
@@ -220,9 +254,11 @@ class _Clustered:
     def _operand_tokens(self, c: Cluster) -> list[Key]:
         """Completions of the reads that a cluster's dots use."""
         wanted = {v for item in c.items if isinstance(item.op, tile.Dot) for v in item.op.operands}
-        return [(read.results[-1], 0) for read in self.ops_.reads if read.results[0] in wanted and len(read.results) > 1]
+        return [
+            (read.results[-1], 0) for read in self.ops_.reads if read.results[0] in wanted and len(read.results) > 1
+        ]
 
-    # -- building -------------------------------------------------------------------------------------------------------
+    # -- building ----------------------------------------------------------------------------------------------------
 
     def ops(self) -> list[Op]:
         loop = self.ops_.loop
@@ -243,20 +279,30 @@ class _Clustered:
         state = self._loop(b, kept, state, loop.lower, whole, slots)
         if self.slots > 1:
             state = self._trip_if(b, kept, state, whole, 0)
-        results = tuple(state[:len(loop.inits)])
-        self.names = dict(zip(kept, state[len(loop.inits):]))
+        results = tuple(state[: len(loop.inits)])
+        self.names = dict(zip(kept, state[len(loop.inits) :]))
         if self.plan.shape.stagger:
             b.emit(tile.Barrier((), "phase", "leading", where=loop.where))
         pending = tuple(dict.fromkeys(v for (old, _), v in self.names.items() if isinstance(old.type, TokenType)))
         b.emit(tile.Barrier(pending, "hand over", where=loop.where))
-        out.emit(tile.If(some, Block((), tuple(b.ops), results), Block((), (), loop.inits), results=loop.results, where=loop.where))
+        out.emit(
+            tile.If(
+                some,
+                Block((), tuple(b.ops), results),
+                Block((), (), loop.inits),
+                results=loop.results,
+                where=loop.where,
+            )
+        )
         return out.ops
 
     def _plus(self, b: Builder, value: Value, number: int) -> Value:
         constant = b.emit(tile.Constant(number, results=(Value(I32),)))
         return b.emit(tile.Elementwise((value, constant), "add", results=(Value(I32),)))
 
-    def _loop(self, b: Builder, kept: list[Key], state: list[Value], lower: Value, upper: Value, step: Value) -> list[Value]:
+    def _loop(
+        self, b: Builder, kept: list[Key], state: list[Value], lower: Value, upper: Value, step: Value
+    ) -> list[Value]:
         """A loop of one trip per slot a round, over the carried values and what is kept from trip to trip."""
         loop = self.ops_.loop
         counter = loop.body.params[0].like()
@@ -266,12 +312,14 @@ class _Clustered:
         for slot in range(self.slots):
             self._trip(inner, counter, slot, slot)
         body = inner.block((counter, *params), self._state(kept))
-        made = tile.For(lower, upper, step, tuple(state), body, True, results=tuple(v.like() for v in state), where=loop.where)
+        made = tile.For(
+            lower, upper, step, tuple(state), body, True, results=tuple(v.like() for v in state), where=loop.where
+        )
         b.emit(made)
         return list(made.results)
 
     def _trip_if(self, b: Builder, kept: list[Key], state: list[Value], whole: Value, slot: int) -> list[Value]:
-        """One more trip, if there is a tile left, and in it the next: nobody takes that path who did not take this one."""
+        """One more trip, if there is a tile left, and in it the next: who does not take this one takes none."""
         counter = self._plus(b, whole, slot) if slot else whole
         more = b.emit(tile.Elementwise((counter, self.ops_.loop.upper), "lt", results=(Value(BOOL),)))
         inner = Builder()
@@ -280,8 +328,14 @@ class _Clustered:
         after = self._state(kept)
         if slot + 2 < self.slots:
             after = self._trip_if(inner, kept, after, whole, slot + 1)
-        made = tile.If(more, inner.block((), after), Block((), (), tuple(state)), True,
-                       results=tuple(v.like() for v in state), where=self.ops_.loop.where)
+        made = tile.If(
+            more,
+            inner.block((), after),
+            Block((), (), tuple(state)),
+            True,
+            results=tuple(v.like() for v in state),
+            where=self.ops_.loop.where,
+        )
         b.emit(made)
         return list(made.results)
 
@@ -293,10 +347,14 @@ class _Clustered:
         return [*self.carried, *(self.names[key] for key in kept)]
 
     def _prologue(self, b: Builder) -> None:
-        """What the first trip expects of those before it: fills, a barrier, reads, and the distance between the halves."""
+        """What the first trip expects of those before it: fills, a barrier, reads, the distance between the halves."""
         loop = self.ops_.loop
-        early = [(self._position(item.op) + t * self.count, place, item, t) for c in self.clusters
-                 for place, item in enumerate(c.items) for t in range(item.ahead)]
+        early = [
+            (self._position(item.op) + t * self.count, place, item, t)
+            for c in self.clusters
+            for place, item in enumerate(c.items)
+            for t in range(item.ahead)
+        ]
         self.indices = {}
         fills = [e for e in early if not isinstance(e[2].op, tile.SharedRead)]
         for _, _, item, t in sorted(fills, key=lambda e: e[:2]):
@@ -318,7 +376,7 @@ class _Clustered:
         for awaited in (a for group in self.awaited.values() for a in group if a.reason == reason):
             # In trip -n the barrier awaits tile rel - n; tiles from 0 on exist.
             found += [(awaited.token, tile_number) for tile_number in range(max(0, awaited.rel))]
-        if reason == "publish":       # reads that the prologue itself makes
+        if reason == "publish":  # reads that the prologue itself makes
             for read in self.ops_.reads:
                 filler = next(op for op in (*self.ops_.copies, *self.ops_.writes) if op.buffer is read.buffer)
                 found += [(filler.results[-1], t) for t in range(self.place[read][1])]
@@ -338,7 +396,11 @@ class _Clustered:
             if c.barrier:
                 awaited = [a for a in self.awaited.get(place, []) if (a.token, a.rel) in self.names]
                 reasons = " and ".join(dict.fromkeys(a.reason for a in awaited)) or "phase"
-                b.emit(tile.Barrier(tuple(dict.fromkeys(self.names[a.token, a.rel] for a in awaited)), reasons, where=where))
+                b.emit(
+                    tile.Barrier(
+                        tuple(dict.fromkeys(self.names[a.token, a.rel] for a in awaited)), reasons, where=where
+                    )
+                )
         self.carried = [self._look(v, 0) for v in self.ops_.loop.body.yields]
         self.names = {(v, rel - 1): new for (v, rel), new in self.names.items()}
 
@@ -359,7 +421,9 @@ class _Clustered:
             names.map[self.ops_.loop.body.params[0]] = self._plus(b, counter, distance) if distance else counter
         new = clone_op(op, names)
         if isinstance(op, (tile.AsyncCopy, tile.SharedWrite, tile.SharedRead)) and op.buffer in self.plan.rings:
-            new = new.replace(buffer=self.plan.rings[op.buffer], slot=self.slot_values[slot] if self.slots > 1 else None)
+            new = new.replace(
+                buffer=self.plan.rings[op.buffer], slot=self.slot_values[slot] if self.slots > 1 else None
+            )
         b.emit(new)
         self.names.update({(old, rel): made for old, made in zip(op.results, new.results)})
 
@@ -367,7 +431,9 @@ class _Clustered:
         """The tile that a fill fetches: `distance` after the counter, but none beyond the last."""
         if distance not in self.indices:
             ahead = self._plus(b, counter, distance) if distance else counter
-            self.indices[distance] = b.emit(tile.Elementwise((ahead, self.last), "minimum", results=(Value(I32),))) if distance else ahead
+            self.indices[distance] = (
+                b.emit(tile.Elementwise((ahead, self.last), "minimum", results=(Value(I32),))) if distance else ahead
+            )
         return self.indices[distance]
 
 
@@ -383,7 +449,13 @@ class _Names(Substitution):
 
 
 def _named(op: Op) -> str:
-    kind = {tile.AsyncCopy: "copy", tile.Load: "load", tile.SharedWrite: "write", tile.SharedRead: "read", tile.Dot: "dot"}.get(type(op), op.mnemonic)
+    kind = {
+        tile.AsyncCopy: "copy",
+        tile.Load: "load",
+        tile.SharedWrite: "write",
+        tile.SharedRead: "read",
+        tile.Dot: "dot",
+    }.get(type(op), op.mnemonic)
     value = op.buffer if isinstance(op, (tile.AsyncCopy, tile.SharedWrite)) else op.results[0]
     return f"the {kind} of {value.name.removesuffix('_lds') or '?'}"
 

@@ -1,7 +1,9 @@
-"""Which op of a loop runs in which cluster, and how many trips early: what the named schedules stand for, and custom lists.
+"""Which op of a loop runs in which cluster, and how many trips early: what the named schedules stand for, and custom
+lists.
 
-A trip of the loop is a list of clusters. An op that runs `ahead` trips early works for the tile of a later trip. Where copies may
-stand follows from the ring: its slot is free again when the read of the tile `slots` before is behind a barrier (`cluster.py`).
+A trip of the loop is a list of clusters. An op that runs `ahead` trips early works for the tile of a later trip. Where
+copies may stand follows from the ring: its slot is free again when the read of the tile `slots` before is behind a
+barrier (`cluster.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ class Cluster:
 
 @dataclass(frozen=True, eq=False)
 class LoopOps:
-    """The ops of a loop that fills rings in LDS and reads them: `copies` (straight to LDS) or `loads` and `writes` (through
-    registers), `reads`, `dots`, and `others`, which need no LDS; `index` is what only copies need. All in program order."""
+    """The ops of a loop that fills rings in LDS and reads them: `copies` (straight to LDS) or `loads` and `writes`
+    (through registers), `reads`, `dots`, and `others`, which need no LDS; `index` is what only copies need. All in
+    program order."""
 
     loop: tile.For
     index: tuple[Op, ...]
@@ -66,14 +69,15 @@ class LoopOps:
 
 @dataclass(frozen=True)
 class Shape:
-    """What constrains a plan: slots of every ring, and by how many clusters the trailing half of the waves is behind."""
+    """What constrains a plan: slots of every ring, and by how many clusters the trailing half is behind."""
 
     slots: int
     stagger: int
 
 
 def pingpong(ops: LoopOps, shape: Shape) -> list[Cluster]:
-    """A memory and a compute cluster for each dot: what the dot needs is read just before it; one fill is issued per memory cluster."""
+    """A memory and a compute cluster for each dot: what the dot needs is read just before it; one fill is issued per
+    memory cluster."""
     clusters: list[Cluster] = []
     seen: set[Value] = set()
     for dot in ops.dots:
@@ -89,8 +93,8 @@ def pingpong(ops: LoopOps, shape: Shape) -> list[Cluster]:
 
 
 def interleave(ops: LoopOps, shape: Shape) -> list[Cluster]:
-    """A cluster per dot; operands are read in the clusters before it, one tile per cluster, and fills are spread over the trip.
-    Waves meet twice a trip."""
+    """A cluster per dot; operands are read in the clusters before it, one tile per cluster, and fills are spread over
+    the trip. Waves meet twice a trip."""
     count = len(ops.dots)
     clusters = [Cluster("mixed", dot.result.name, barrier=False) for dot in ops.dots]
     first_use: dict[tile.SharedRead, int] = {}
@@ -100,7 +104,8 @@ def interleave(ops: LoopOps, shape: Shape) -> list[Cluster]:
             first_use.setdefault(read, position)
             last_use[read] = position
     taken: set[int] = set()
-    # What is needed first is read in the cluster right before; of two that are needed at once, the one whose registers are free
+    # What is needed first is read in the cluster right before; of two that are needed at once, the one whose registers
+    # are free
     # longer (its last use is earlier) is read earlier.
     for read in sorted(first_use, key=lambda r: (first_use[r], -last_use[r]), reverse=False):
         place = first_use[read] - 1
@@ -130,15 +135,24 @@ def custom(ops: LoopOps, shape: Shape, schedule: Schedule) -> list[Cluster]:
             table = by_fill if step.action == "copy" else by_name
             op = table.get(_name(str(step.part)))
             if op is None:
-                raise TilecError(f"schedule {schedule.name}: cluster {number} names {step.part}.{step.action}, which the loop does not have",
-                                 where=where, limit=f"it has {', '.join(sorted(table))}", fix="name a tile of the kernel's loop, or split it first")
+                raise TilecError(
+                    f"schedule {schedule.name}: cluster {number} names {step.part}.{step.action}, "
+                    "which the loop does not have",
+                    where=where,
+                    limit=f"it has {', '.join(sorted(table))}",
+                    fix="name a tile of the kernel's loop, or split it first",
+                )
             done.add(op)
             items.append(Placed(op, leads.get(step.part.tile, 0)))
         clusters.append(Cluster(planned.kind, planned.name or f"{planned.kind} {number}", items, planned.priority))
     missing = [op for op in (*ops.reads, *ops.dots) if op not in done]
     if missing:
-        raise TilecError(f"schedule {schedule.name} leaves out {', '.join(op.results[0].name or op.mnemonic for op in missing)}", where=where,
-                         limit=f"the loop has {len(ops.reads)} reads and {len(ops.dots)} dots", fix="give each a place in a cluster")
+        raise TilecError(
+            f"schedule {schedule.name} leaves out {', '.join(op.results[0].name or op.mnemonic for op in missing)}",
+            where=where,
+            limit=f"the loop has {len(ops.reads)} reads and {len(ops.dots)} dots",
+            fix="give each a place in a cluster",
+        )
     for op in ops.others:
         users = [c for c in clusters if any(set(op.results) & set(i.op.operands) for i in c.items)]
         (users[0] if users else clusters[-1]).items.insert(0, Placed(op))
@@ -158,7 +172,7 @@ def _filled(ops: LoopOps, fill: Op) -> Value:
 
 def _reads_of(ops: LoopOps, dot: tile.Dot, seen: set[Value]) -> list[tile.SharedRead]:
     wanted = {dot.a, dot.b, *dot.scales}
-    for op in reversed(ops.others):                   # operands may come through conversions
+    for op in reversed(ops.others):  # operands may come through conversions
         if set(op.results) & wanted:
             wanted |= set(op.operands)
     return [r for r in ops.reads if r.results[0] in wanted and r.results[0] not in seen]
@@ -182,8 +196,9 @@ def _after(ops: LoopOps, clusters: list[Cluster]) -> None:
 
 
 def _place_fills(ops: LoopOps, clusters: list[Cluster], shape: Shape, budget: list[int] | None = None) -> None:
-    """Fills in the order in which their rings become free, each in the first cluster with room where its slot is free: the trip's
-    read of the ring lies `1 + stagger` clusters (with barriers between) back. Beyond the end of the trip: the next trip's first."""
+    """Fills in the order in which their rings become free, each in the first cluster with room where its slot is free:
+    the trip's read of the ring lies `1 + stagger` clusters (with barriers between) back. Beyond the end of the trip:
+    the next trip's first."""
     count = len(clusters)
     fillers = ops.copies or ops.loads
     hosts = [i for i, c in enumerate(clusters) if c.kind != "compute"]
@@ -203,13 +218,18 @@ def _place_fills(ops: LoopOps, clusters: list[Cluster], shape: Shape, budget: li
             free = _free_from(clusters, last_read[ring], shape.stagger)
             place = next((p for p in range(free, 2 * count) if room[p] > 0), None)
             if place is None:
-                raise TilecError(f"no cluster has room for the copy of {ring.name.removesuffix('_lds')}", where=ops.loop.where,
-                                 limit=f"{len(queue)} copies, room for {sum(budget)} in a trip", fix="raise next_copy of a memory cluster")
+                raise TilecError(
+                    f"no cluster has room for the copy of {ring.name.removesuffix('_lds')}",
+                    where=ops.loop.where,
+                    limit=f"{len(queue)} copies, room for {sum(budget)} in a trip",
+                    fix="raise next_copy of a memory cluster",
+                )
             room[place] -= 1
             trips, cluster = divmod(place, count)
             clusters[cluster].items.append(Placed(fill, shape.slots - trips))
             continue
-        # Through registers: loaded from the head of the trip on, written when the last trip's readers are done with the slot.
+        # Through registers: loaded from the head of the trip on, written when the last trip's readers are done with the
+        # slot.
         place = next(p for p in range(count) if room[p] > 0)
         room[place] -= 1
         clusters[place].items.append(Placed(fill, 1))
@@ -218,14 +238,17 @@ def _place_fills(ops: LoopOps, clusters: list[Cluster], shape: Shape, budget: li
             free = max(_free_from(clusters, last_read[ring], shape.stagger) if shape.slots == 1 else 0, 0)
             host = max((h for h in hosts if h >= free), default=None)
             if host is None:
-                raise TilecError(f"no memory cluster is left to write {ring.name.removesuffix('_lds')} to LDS", where=ops.loop.where,
-                                 fix="use a schedule with another memory cluster at the end")
+                raise TilecError(
+                    f"no memory cluster is left to write {ring.name.removesuffix('_lds')} to LDS",
+                    where=ops.loop.where,
+                    fix="use a schedule with another memory cluster at the end",
+                )
             clusters[host].items.append(Placed(ops.write(ops.fill(ring)), 1))
 
 
 def _free_from(clusters: list[Cluster], read: int, stagger: int) -> int:
-    """The first cluster position at which what was read at `read` may be overwritten: a barrier that the slower half meets after
-    its read must lie before."""
+    """The first cluster position at which what was read at `read` may be overwritten: a barrier that the slower half
+    meets after its read must lie before."""
     count = len(clusters)
     barrier = next(p for p in range(read, read + 2 * count) if clusters[p % count].barrier)
     return barrier + 1 + stagger

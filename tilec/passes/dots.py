@@ -1,9 +1,10 @@
 """How a dot is shared out: the MFMA, the grid of waves over its result, and the layouts of its operands.
 
-Of the instructions for its types, the fastest that divides the tile; of the grids of waves, the one in which a wave reads the
-fewest rows of a and columns of b. Waves beyond what the tile can feed hold replicas. Two things come first: an axis of the result
-that is combined later (reduced, or contracted by the next dot) stays within waves; and an operand that was computed is taken as
-its lanes hold it, if that is the instruction's layout but for the order of k, which is free as long as both operands share it.
+Of the instructions for its types, the fastest that divides the tile; of the grids of waves, the one in which a wave
+reads the fewest rows of a and columns of b. Waves beyond what the tile can feed hold replicas. Two things come first:
+an axis of the result that is combined later (reduced, or contracted by the next dot) stays within waves; and an operand
+that was computed is taken as its lanes hold it, if that is the instruction's layout but for the order of k, which is
+free as long as both operands share it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,18 @@ class DotPlan:
     accumulator: Layout
 
 
-def plan(op: tile.Dot, waves: int, target: Target, swapped: bool, rows_wanted: int = 0, whole: frozenset[int] = frozenset(),
-         held: tuple[Layout | None, Layout | None] = (None, None)) -> DotPlan:
-    """The plan of a dot. `rows_wanted`: of instructions that fit, those of so many rows if there are some; `whole`: axes of the
-    result that are combined later; `held`: the layouts in which a and b already are. Raises TilecError where no instruction fits
-    its types or sizes."""
+def plan(
+    op: tile.Dot,
+    waves: int,
+    target: Target,
+    swapped: bool,
+    rows_wanted: int = 0,
+    whole: frozenset[int] = frozenset(),
+    held: tuple[Layout | None, Layout | None] = (None, None),
+) -> DotPlan:
+    """The plan of a dot. `rows_wanted`: of instructions that fit, those of so many rows if there are some; `whole`:
+    axes of the result that are combined later; `held`: the layouts in which a and b already are. Raises TilecError
+    where no instruction fits its types or sizes."""
     fitting = _fitting(op, target, swapped)
     fitting = [row for row in fitting if row.m == rows_wanted] or fitting
     m, n = op.accumulator.type.shape
@@ -62,22 +70,34 @@ def _fitting(op: tile.Dot, target: Target, swapped: bool) -> list[Mfma]:
     types = op.a.type.dtype, op.b.type.dtype, op.accumulator.type.dtype
     rows = target.mfmas_for(*types)
     if not rows:
-        raise TilecError(f"{target.name} has no matrix instruction for {types[0]} x {types[1]} -> {types[2]}", where=op.where,
-                         fix="use operands of one type (f16, bf16, f32, f64, i8) and an accumulator of f32 (f64: f64, i8: i32)")
-    fitting = [row for row in rows if k % row.k == 0 and m % (row.n if swapped else row.m) == 0 and n % (row.m if swapped else row.n) == 0]
+        raise TilecError(
+            f"{target.name} has no matrix instruction for {types[0]} x {types[1]} -> {types[2]}",
+            where=op.where,
+            fix="use operands of one type (f16, bf16, f32, f64, i8) and an accumulator of f32 (f64: f64, i8: i32)",
+        )
+    fitting = [
+        row
+        for row in rows
+        if k % row.k == 0 and m % (row.n if swapped else row.m) == 0 and n % (row.m if swapped else row.n) == 0
+    ]
     if not fitting:
         sizes = sorted({(row.n, row.m, row.k) if swapped else (row.m, row.n, row.k) for row in rows})
-        raise TilecError(f"dot of {m}x{k} by {k}x{n} in {types[0]} does not divide into matrix instructions", where=op.where,
-                         limit="M, N, K must be multiples of " + " or of ".join(", ".join(map(str, size)) for size in sizes),
-                         fix="choose larger tile sizes; elements outside a tensor load as 0")
+        raise TilecError(
+            f"dot of {m}x{k} by {k}x{n} in {types[0]} does not divide into matrix instructions",
+            where=op.where,
+            limit="M, N, K must be multiples of " + " or of ".join(", ".join(map(str, size)) for size in sizes),
+            fix="choose larger tile sizes; elements outside a tensor load as 0",
+        )
     return fitting
 
 
 def _plan(op: tile.Dot, mfma: Mfma, grid: tuple[int, int], waves: int, swapped: bool, target: Target) -> DotPlan:
     (m, k), n = op.a.type.shape, op.b.type.shape[1]
     run = _shared_run(mfma, op.a.type.dtype.bits, k)
-    layouts = [operand(mfma, role, shape, grid, swap=swapped, k_vector=run if role != "c" else 0, wave_size=target.wave_size)
-               for role, shape in (("a", (m, k)), ("b", (k, n)), ("c", (m, n)))]
+    layouts = [
+        operand(mfma, role, shape, grid, swap=swapped, k_vector=run if role != "c" else 0, wave_size=target.wave_size)
+        for role, shape in (("a", (m, k)), ("b", (k, n)), ("c", (m, n)))
+    ]
     spare = (waves // (grid[0] * grid[1])).bit_length() - 1
     a, b, accumulator = (replace(layout, wave=layout.wave + ((0, 0),) * spare) for layout in layouts)
     return DotPlan(mfma, grid, swapped, a, b, accumulator)
@@ -93,11 +113,12 @@ def _adopting(plan: DotPlan, held: tuple[Layout | None, Layout | None]) -> DotPl
 
 
 def k_order(wanted: Layout, held: Layout, axis: int) -> dict[int, int] | None:
-    """The map of the bits of k (the coordinate along `axis`) that makes `held` of `wanted`, but for the numbering of items; None
-    where there is none. Lanes and waves must split k from the free axis alike, and lanes hold as many bits of k."""
+    """The map of the bits of k (the coordinate along `axis`) that makes `held` of `wanted`, but for the numbering of
+    items; None where there is none. Lanes and waves must split k from the free axis alike, and lanes hold as many
+    bits of k."""
     grids = [(layout.wave, layout.wave_grid, layout.item_grid) for layout in (wanted, held)]
     if grids[0] != grids[1] or any(digit.step[axis] for digit in held.item_grid):
-        return None                                   # sizes of k that are no power of two keep their order
+        return None  # sizes of k that are no power of two keep their order
     if any(all(basis) for layout in (wanted, held) for basis in (*layout.item, *layout.lane)):
         return None
     (ours, our_free), (theirs, their_free) = (_items_along(layout, axis) for layout in (wanted, held))
@@ -118,6 +139,7 @@ def _items_along(layout: Layout, axis: int) -> tuple[list[int], list[tuple[int, 
 
 def _reordered(layout: Layout, axis: int, order: dict[int, int]) -> Layout:
     """The layout with the bits of a coordinate exchanged."""
+
     def moved(basis: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(order.get(value, value) if other == axis else value for other, value in enumerate(basis))
 
@@ -125,8 +147,8 @@ def _reordered(layout: Layout, axis: int, order: dict[int, int]) -> Layout:
 
 
 def suggested_waves(program: Program) -> int:
-    """Waves of a workgroup where the user names none: 8 (two per SIMD) for dots whose result would take more than half of the
-    registers of 4, fewer than 4 where there is less than an instruction's tile for each."""
+    """Waves of a workgroup where the user names none: 8 (two per SIMD) for dots whose result would take more than half
+    of the registers of 4, fewer than 4 where there is less than an instruction's tile for each."""
     results = [op.result.type for op in program.walk() if isinstance(op, tile.Dot)]
     if not results:
         return 4
@@ -136,13 +158,21 @@ def suggested_waves(program: Program) -> int:
 
 def _wave_grids(rows: int, columns: int, waves: int) -> list[tuple[int, int]]:
     """Waves along M and N that can share out `rows` x `columns` instruction tiles, a power of two of them spare."""
-    return [(r, c) for r in range(1, waves + 1) for c in range(1, waves + 1)
-            if r * c <= waves and waves % (r * c) == 0 and (waves // (r * c)) & (waves // (r * c) - 1) == 0
-            and rows % r == 0 and columns % c == 0]
+    return [
+        (r, c)
+        for r in range(1, waves + 1)
+        for c in range(1, waves + 1)
+        if r * c <= waves
+        and waves % (r * c) == 0
+        and (waves // (r * c)) & (waves // (r * c) - 1) == 0
+        and rows % r == 0
+        and columns % c == 0
+    ]
 
 
 def _shared_run(mfma: Mfma, bits: int, k: int) -> int:
-    """Consecutive k per lane: 16 bytes where the tile is deep enough, so that one wide LDS read feeds several instructions."""
+    """Consecutive k per lane: 16 bytes where the tile is deep enough, so that one wide LDS read feeds several
+    instructions."""
     groups = 64 // (mfma.m * mfma.blocks)
     held = mfma.k // groups
     wide = 128 // bits

@@ -1,8 +1,9 @@
 """needs  form traced        gives  form laid_out
-promise  every tile has a layout; what its users need in another layout is converted, within lanes or through LDS; dots have an MFMA
-method   tiles tied by elementwise ops and loops form classes; each class takes the layout of its strongest anchor (dot, reduction,
-         load, store); leaves (constants, iotas, broadcasts) are made again in each layout asked for; loads that only feed
-         dots go to LDS and are read as fragments
+promise  every tile has a layout; what its users need in another layout is converted, within lanes or through LDS;
+         dots have an MFMA
+method   tiles tied by elementwise ops and loops form classes; each class takes the layout of its strongest anchor
+         (dot, reduction, load, store); leaves (constants, iotas, broadcasts) are made again in each layout asked
+         for; loads that only feed dots go to LDS and are read as fragments
 checked  the verifier; interpreter before == after; conversions by enumeration in ir/conversion.py
 """
 
@@ -17,9 +18,7 @@ from tilec.errors import InternalError, Location
 from tilec.ir import tile
 from tilec.ir.blocked import blocked
 from tilec.ir.conversion import conversion, reduction
-from tilec.ir.core import (
-    Block, Builder, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Value,
-)
+from tilec.ir.core import Block, Builder, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Value
 from tilec.ir.layout import Layout
 from tilec.ir.lds_access import copy_layout
 from tilec.ir.schedule import Schedule
@@ -36,7 +35,8 @@ def assign_layouts(program: Program, target: Target, schedule: Schedule | None =
     return _Rewriter(program, target, classes).run()
 
 
-# -- choosing -----------------------------------------------------------------------------------------------------------------
+# -- choosing --------------------------------------------------------------------------------------------------------
+
 
 @dataclass
 class _Anchor:
@@ -77,7 +77,8 @@ class _Classes:
             self.anchors.setdefault(self.find(value), []).append(_Anchor(strength, layout))
 
     def is_leaf(self, value: Value) -> bool:
-        """Whether a tile can be made in any layout at no cost worth speaking of: from constants, iotas, scalars, and broadcasts."""
+        """Whether a tile can be made in any layout at no cost worth speaking of: from constants, iotas, scalars, and
+        broadcasts."""
         op = self.defining.get(value)
         if isinstance(op, (tile.Constant, tile.Iota, tile.Broadcast, tile.ExpandDims)):
             return True
@@ -117,7 +118,9 @@ class _Classes:
                 self._anchor(op.result, REDUCE, lambda: _reduced(self.layout(source), op.axis))
             case tile.Permute():
                 source, axes = op.source, op.axes
-                self._anchor(op.result, MOVED, lambda: self.layout(source).permute(axes) if not self.is_leaf(source) else None)
+                self._anchor(
+                    op.result, MOVED, lambda: self.layout(source).permute(axes) if not self.is_leaf(source) else None
+                )
             case tile.Load():
                 tensor = op.tensor.type
                 self._anchor(op.result, LOAD, lambda: self.memory_layout(op.result.type, tensor))
@@ -143,14 +146,18 @@ class _Classes:
         return op, axes
 
     def plan(self, op: tile.Dot) -> dots.DotPlan:
-        """How a dot is computed; operands that the program computes are taken as their classes hold them where that serves."""
+        """How a dot is computed; operands that the program computes are taken as their classes hold them where that
+        serves."""
         if op not in self.plans:
             held = tuple(self._held(value) for value in (op.a, op.b))
-            self.plans[op] = dots.plan(op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held)
+            self.plans[op] = dots.plan(
+                op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held
+            )
         return self.plans[op]
 
     def _held(self, operand: Value) -> Layout | None:
-        """The layout of an operand that comes out of arithmetic; None for leaves and for what is loaded (it may have any)."""
+        """The layout of an operand that comes out of arithmetic; None for leaves and for what is loaded (it may have
+        any)."""
         if self.is_leaf(operand) or isinstance(self.source_of(operand)[0], (tile.Load, tile.Gather)):
             return None
         try:
@@ -159,7 +166,8 @@ class _Classes:
             return None
 
     def _followed(self, op: tile.Dot) -> Iterator[tuple[Op, Value]]:
-        """The ops that read a dot's result, also through elementwise ops and out of loops, each with the value it reads."""
+        """The ops that read a dot's result, also through elementwise ops and out of loops, each with the value it
+        reads."""
         seen: set[Value] = set()
         todo = [op.result]
         while todo:
@@ -171,12 +179,24 @@ class _Classes:
                 yield reader, value
                 if isinstance(reader, (tile.Elementwise, tile.Cast)):
                     todo += reader.results
-            todo += [result for loop in self._loops() for yielded, result in zip(loop.body.yields, loop.results) if yielded is value]
+            todo += [
+                result
+                for loop in self._loops()
+                for yielded, result in zip(loop.body.yields, loop.results)
+                if yielded is value
+            ]
 
     def _wants_rows(self, op: tile.Dot) -> bool:
-        """Whether a lane should hold consecutive columns of the result: unless it is stored to a tensor contiguous along rows' axis."""
-        return next((reader.tensor.type.contiguous != reader.tensor.type.rank - 2 for reader, _ in self._followed(op)
-                     if isinstance(reader, tile.Store)), True)
+        """Whether a lane should hold consecutive columns of the result: unless it is stored to a tensor contiguous
+        along rows' axis."""
+        return next(
+            (
+                reader.tensor.type.contiguous != reader.tensor.type.rank - 2
+                for reader, _ in self._followed(op)
+                if isinstance(reader, tile.Store)
+            ),
+            True,
+        )
 
     def _combined(self, op: tile.Dot) -> frozenset[int]:
         """The axes of a dot's result along which elements are combined later: by a reduction, or by the next dot."""
@@ -203,11 +223,17 @@ class _Classes:
         most = 16 if vectors else size
         # A narrow item still fills a register with its neighbours, so that packed arithmetic and LDS writes stay whole.
         vector = max(most, 4) // size if size < 4 else most // size
-        return blocked(type.shape, order, max(1, vector), self._rows_first(type.shape, order, max(1, vector)), self.target.wave_size)
+        return blocked(
+            type.shape,
+            order,
+            max(1, vector),
+            self._rows_first(type.shape, order, max(1, vector)),
+            self.target.wave_size,
+        )
 
     def _rows_first(self, shape: tuple[int, ...], order: tuple[int, ...], vector: int) -> int | tuple[int, ...]:
-        """Waves per axis, the slowest axes first, after lanes took their part: reductions along the contiguous axis then
-        stay within waves. A plain number where waves would be left over."""
+        """Waves per axis, the slowest axes first, after lanes took their part: reductions along the contiguous axis
+        then stay within waves. A plain number where waves would be left over."""
         lanes, left = self.target.wave_size, list(shape)
         left[order[0]] = max(1, left[order[0]] // math.gcd(left[order[0]], vector))
         for axis in order:
@@ -262,7 +288,8 @@ def _reduced(layout: Layout, axis: int) -> Layout | None:
     return plan.result if plan else None
 
 
-# -- rewriting ----------------------------------------------------------------------------------------------------------------
+# -- rewriting -------------------------------------------------------------------------------------------------------
+
 
 class _Rewriter:
     """Rebuilds the program with layouts. `done` maps old values to new ones in their class's layout."""
@@ -272,7 +299,7 @@ class _Rewriter:
         self.done: dict[Value, Value] = {}
         self.scopes: list[dict[tuple[Value, Layout], Value]] = [{}]
         self.builders: list[Builder] = []
-        self.buffers: list[Op] = []         # LDS rings stand at the head of the program
+        self.buffers: list[Op] = []  # LDS rings stand at the head of the program
 
     def run(self) -> Program:
         self.done.update({p: p for p in self.program.params})
@@ -289,7 +316,9 @@ class _Rewriter:
             params.append(self.done[p])
         for op in block.ops:
             self._op(op)
-        yields = tuple(self._use(v, layout) for v, layout in zip(block.yields, yields_as or (None,) * len(block.yields)))
+        yields = tuple(
+            self._use(v, layout) for v, layout in zip(block.yields, yields_as or (None,) * len(block.yields))
+        )
         self.scopes.pop()
         return self.builders.pop().block(params, yields)
 
@@ -322,11 +351,22 @@ class _Rewriter:
         op = self.classes.defining[value]
         match op:
             case tile.Broadcast() if isinstance(op.source.type, TileType):
-                made = self._emit(op.replace(source=self._use(op.source, layout.narrow(op.source.type.shape)), results=(self._typed(value, layout),)))
+                made = self._emit(
+                    op.replace(
+                        source=self._use(op.source, layout.narrow(op.source.type.shape)),
+                        results=(self._typed(value, layout),),
+                    )
+                )
             case tile.ExpandDims():
-                made = self._emit(op.replace(source=self._use(op.source, layout.project(op.axis)), results=(self._typed(value, layout),)))
+                made = self._emit(
+                    op.replace(
+                        source=self._use(op.source, layout.project(op.axis)), results=(self._typed(value, layout),)
+                    )
+                )
             case _:
-                made = self._emit(op.map_operands(lambda v: self._use(v, layout)).replace(results=(self._typed(value, layout),)))
+                made = self._emit(
+                    op.map_operands(lambda v: self._use(v, layout)).replace(results=(self._typed(value, layout),))
+                )
         self.scopes[-1][value, layout] = made
         return made
 
@@ -356,11 +396,11 @@ class _Rewriter:
         self.buffers.append(tile.Alloc(results=(buffer,)))
         return buffer
 
-    # -- ops ------------------------------------------------------------------------------------------------------------
+    # -- ops ---------------------------------------------------------------------------------------------------------
 
     def _op(self, op: Op) -> None:
         if all(isinstance(r.type, TileType) and self.classes.is_leaf(r) for r in op.results) and op.results:
-            return                                    # made where it is used
+            return  # made where it is used
         match op:
             case tile.For():
                 self._for(op)
@@ -368,7 +408,9 @@ class _Rewriter:
                 layouts = tuple(self.classes.layout(r) if isinstance(r.type, TileType) else None for r in op.results)
                 condition = self._use(op.condition)
                 then, otherwise = (self._block(b, layouts) for b in (op.then, op.otherwise))
-                self._finish(op, op.replace(condition=condition, then=then, otherwise=otherwise, results=self._results(op)))
+                self._finish(
+                    op, op.replace(condition=condition, then=then, otherwise=otherwise, results=self._results(op))
+                )
             case tile.Dot():
                 self._dot(op)
             case tile.Reduce():
@@ -377,18 +419,28 @@ class _Rewriter:
                 layout = self.classes.layout(op.result)
                 inverse = tuple(op.axes.index(axis) for axis in range(len(op.axes)))
                 if self._staged_load(op.result) is None:
-                    self._finish(op, op.replace(source=self._use(op.source, layout.permute(inverse)), results=self._results(op)))
+                    self._finish(
+                        op, op.replace(source=self._use(op.source, layout.permute(inverse)), results=self._results(op))
+                    )
             case tile.Load() if self._staged_load(op.result) is not None:
-                pass                                  # read as fragments by `_dot_operand`
+                pass  # read as fragments by `_dot_operand`
             case tile.Store():
                 self._emit(op.map_operands(lambda v: self._use(v, self._store_layout(op) if v is op.value else None)))
             case tile.Scatter() | tile.AtomicAdd():
                 layout = self.classes.layout(op.value)
                 self._emit(op.map_operands(lambda v: self._use(v, layout if isinstance(v.type, TileType) else None)))
             case _:
-                layout = self.classes.layout(op.results[0]) if op.results and isinstance(op.results[0].type, TileType) else None
-                self._finish(op, op.map_operands(lambda v: self._use(v, layout if isinstance(v.type, TileType) else None))
-                             .replace(results=self._results(op)))
+                layout = (
+                    self.classes.layout(op.results[0])
+                    if op.results and isinstance(op.results[0].type, TileType)
+                    else None
+                )
+                self._finish(
+                    op,
+                    op.map_operands(lambda v: self._use(v, layout if isinstance(v.type, TileType) else None)).replace(
+                        results=self._results(op)
+                    ),
+                )
 
     def _results(self, op: Op) -> tuple[Value, ...]:
         return tuple(self._typed(r) for r in op.results)
@@ -410,8 +462,11 @@ class _Rewriter:
         if plan is None:
             raise InternalError(f"no reduction along axis {op.axis} in {layout}", where=op.where)
         scratch = self._scratch(op, plan) if plan.crosses_waves else None
-        result = op.result.like(TileType(op.result.type.shape, op.result.type.dtype, plan.result)) \
-            if isinstance(op.result.type, TileType) else op.result.like()
+        result = (
+            op.result.like(TileType(op.result.type.shape, op.result.type.dtype, plan.result))
+            if isinstance(op.result.type, TileType)
+            else op.result.like()
+        )
         made = self._emit(op.replace(source=self._use(op.source, layout), scratch=scratch, results=(result,)))
         if isinstance(op.result.type, TileType):
             made = self._converted(made, self.classes.layout(op.result))
@@ -420,6 +475,7 @@ class _Rewriter:
     def _scratch(self, op: tile.Reduce, plan) -> Value:
         """LDS for one value of each result item of each lane of each wave."""
         from tilec.ir.shared_layout import SharedLayout
+
         bits = max(32, op.source.type.dtype.bits)
         count = plan.result.items * self.target.wave_size * self.program.waves
         dtype = dtype_of("f64" if bits == 64 else "f32")
@@ -437,25 +493,43 @@ class _Rewriter:
         short = own.coalescing(tensor.contiguous, bits).run_bytes < 32
         return better if short and better.coalescing(tensor.contiguous, bits).run_bytes >= 64 else own
 
-    # -- dots -----------------------------------------------------------------------------------------------------------
+    # -- dots --------------------------------------------------------------------------------------------------------
 
     def _staged_load(self, value: Value) -> tile.Load | None:
-        """The load behind a tile (or its transposition) if it only feeds dots beside it, so that it may go straight to LDS."""
+        """The load behind a tile (or its transposition) if it only feeds dots beside it, so that it may go straight to
+        LDS."""
         load = self.classes.source_of(value)[0]
         return load if isinstance(load, tile.Load) and self._only_dots(load.result, self.classes.home[load]) else None
 
     def _only_dots(self, value: Value, home: Block) -> bool:
         readers = self.classes.readers.get(value, [])
-        return bool(readers) and _yielded_nowhere(self.program, value) and all(
-            isinstance(r, tile.Dot) and value in (r.a, r.b) and self.classes.home[r] is home
-            or isinstance(r, tile.Permute) and self._only_dots(r.result, home) for r in readers)
+        return (
+            bool(readers)
+            and _yielded_nowhere(self.program, value)
+            and all(
+                isinstance(r, tile.Dot)
+                and value in (r.a, r.b)
+                and self.classes.home[r] is home
+                or isinstance(r, tile.Permute)
+                and self._only_dots(r.result, home)
+                for r in readers
+            )
+        )
 
     def _dot(self, op: tile.Dot) -> None:
         plan = self.classes.plan(op)
         a, b = self._dot_operand(op.a, plan.a), self._dot_operand(op.b, plan.b)
         result = self._typed(op.result, plan.accumulator)
-        self._emit(op.replace(a=a, b=b, accumulator=self._use(op.accumulator, plan.accumulator), instruction=plan.mfma.mnemonic,
-                              swapped=plan.swapped, results=(result,)))
+        self._emit(
+            op.replace(
+                a=a,
+                b=b,
+                accumulator=self._use(op.accumulator, plan.accumulator),
+                instruction=plan.mfma.mnemonic,
+                swapped=plan.swapped,
+                results=(result,),
+            )
+        )
         self.done[op.result] = self._converted(result, self.classes.layout(op.result))
 
     def _dot_operand(self, value: Value, layout: Layout) -> Value:
@@ -482,18 +556,36 @@ class _Rewriter:
         token = (Value(TokenType(), f"{load.result.name} copied"),)
         if copy is not None:
             buffer, copying = copy
-            self._emit(tile.AsyncCopy(load.tensor if load.tensor not in self.done else self.done[load.tensor], indices, buffer, None,
-                                      load.inside, copying, results=token, where=load.where))
+            self._emit(
+                tile.AsyncCopy(
+                    load.tensor if load.tensor not in self.done else self.done[load.tensor],
+                    indices,
+                    buffer,
+                    None,
+                    load.inside,
+                    copying,
+                    results=token,
+                    where=load.where,
+                )
+            )
         else:
             buffer = self._buffer(load.result, [Access("write", "write", memory), read], order)
-            loaded = self._emit(load.replace(tensor=self.done[load.tensor], indices=indices, fill=fill,
-                                             results=(self._typed(load.result, memory),)))
+            loaded = self._emit(
+                load.replace(
+                    tensor=self.done[load.tensor],
+                    indices=indices,
+                    fill=fill,
+                    results=(self._typed(load.result, memory),),
+                )
+            )
             self._emit(tile.SharedWrite(buffer, loaded, results=token, where=load.where))
         type = TileType(value.type.shape, value.type.dtype, layout)
         return self._shared_read(buffer, Value(type, load.result.name), axes, load.where)
 
     def _shared_read(self, buffer: Value, result: Value, axes: tuple[int, ...], where: Location | None) -> Value:
-        self._emit(tile.SharedRead(buffer, axes=axes, results=(result, Value(TokenType(), f"{result.name} read")), where=where))
+        self._emit(
+            tile.SharedRead(buffer, axes=axes, results=(result, Value(TokenType(), f"{result.name} read")), where=where)
+        )
         return result
 
     def _copy(self, load: tile.Load, read: Access, order: tuple[int, ...]) -> tuple[Value, Layout] | None:
@@ -503,14 +595,21 @@ class _Rewriter:
         if not self.target.has("lds_dma_x4") or contiguous is None or tensor.alignment < 4 or load.fill is not None:
             return None
         if not tensor.offsets_fit(type.shape) or not (load.inside and load.inside[contiguous]):
-            return None                               # a vector could be cut by the bounds: it must pass through registers
+            # a vector could be cut by the bounds: it must pass through registers
+            return None
         try:
-            solution = solve([Access("copy", "copy", copy_bytes=16), read], type.shape, type.dtype.bits, self.target, order)
+            solution = solve(
+                [Access("copy", "copy", copy_bytes=16), read], type.shape, type.dtype.bits, self.target, order
+            )
         except InternalError:
             return None
         copying = copy_layout(solution.shared, 16, self.program.waves, self.target.wave_size, waves_outermost=True)
-        if copying is None or copying.vector_width(contiguous) * type.dtype.bits < 128 or copying.replication().lane_mask \
-                or len(copying.replication().waves) < self.program.waves:
+        if (
+            copying is None
+            or copying.vector_width(contiguous) * type.dtype.bits < 128
+            or copying.replication().lane_mask
+            or len(copying.replication().waves) < self.program.waves
+        ):
             return None
         buffer = Value(SharedType(type.shape, type.dtype, 1, solution.shared), f"{load.result.name}_lds")
         self.buffers.append(tile.Alloc(results=(buffer,)))

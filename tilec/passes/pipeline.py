@@ -1,9 +1,10 @@
 """needs, gives  form laid_out
-promise  in a loop that fills LDS from global memory, the copies of the next trip are on their way while this trip computes; right
-         for any trip count from 0 up
-method   every op of the loop has a stage: copies (with the index arithmetic they need) run one trip ahead, the rest does not. From the
-         stages follow a first copy before the loop, the steady loop, and a last trip that copies nothing. Rings get a slot per
-         stage in flight; copies that pass through registers are written after the trip's reads, so one slot may do
+promise  in a loop that fills LDS from global memory, the copies of the next trip are on their way while this trip
+         computes; right for any trip count from 0 up
+method   every op of the loop has a stage: copies (with the index arithmetic they need) run one trip ahead, the rest
+         does not. From the stages follow a first copy before the loop, the steady loop, and a last trip that copies
+         nothing. Rings get a slot per stage in flight; copies that pass through registers are written after the
+         trip's reads, so one slot may do
 checked  interpreter before == after, trip counts from 0; the emulator's race check
 """
 
@@ -21,15 +22,20 @@ I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
 
 
 def pipeline(program: Program, target: Target) -> Program:
-    """The program with its copying loops pipelined, where the rings fit LDS and no wave schedule has taken care of them."""
-    plans = [plan for op in program.walk() if isinstance(op, tile.For) and not op.scheduled and (plan := _plan(op)) is not None]
+    """The program with its copying loops pipelined, where the rings fit LDS and no wave schedule has taken care of
+    them."""
+    plans = [
+        plan
+        for op in program.walk()
+        if isinstance(op, tile.For) and not op.scheduled and (plan := _plan(op)) is not None
+    ]
     rings: dict[Value, Value] = {}
     chosen: dict[tile.For, _Plan] = {}
     for plan in plans:
         if _fits(plan, 2, target):
             rings.update({r: r.like(_with_slots(r.type, 2)) for r in plan.rings})
         elif plan.direct:
-            continue                                   # copies past the registers need a slot that nobody reads
+            continue  # copies past the registers need a slot that nobody reads
         chosen[plan.loop] = plan
     return program.replace(body=_Rewrite(rings, chosen).block(program.body)) if chosen else program
 
@@ -40,8 +46,8 @@ def _with_slots(type: SharedType, slots: int) -> SharedType:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What a loop's stages are: `ahead` runs a trip early: the copies, and what they alone need. Of copies through registers the
-    write to LDS (`writes`) is issued early too, but after the trip's reads."""
+    """What a loop's stages are: `ahead` runs a trip early: the copies, and what they alone need. Of copies through
+    registers the write to LDS (`writes`) is issued early too, but after the trip's reads."""
 
     loop: tile.For
     ahead: tuple[Op, ...]
@@ -52,7 +58,8 @@ class _Plan:
 
 
 def _plan(loop: tile.For) -> _Plan | None:
-    """The stages of a loop, or None when it fills no ring that only it reads, or when a copy depends on what the trip computes."""
+    """The stages of a loop, or None when it fills no ring that only it reads, or when a copy depends on what the trip
+    computes."""
     counter = loop.body.params[0]
     body = loop.body.ops
     loads = {op.result: op for op in body if isinstance(op, tile.Load)}
@@ -61,7 +68,7 @@ def _plan(loop: tile.For) -> _Plan | None:
     if not copies or any(op.slot is not None for op in (*writes, *copies) if not isinstance(op, tile.Load)):
         return None
     if any(not c.inside or any(i is counter and not ok for i, ok in zip(c.indices, c.inside)) for c in copies):
-        return None                                   # the loop over the rest of a split: a trip or two
+        return None  # the loop over the rest of a split: a trip or two
     known = {counter}
     index_ops: list[Op] = []
     wanted = {v for c in copies for v in c.operands}
@@ -132,7 +139,9 @@ class _Rewrite:
         self._writes(b, plan, other if two_slots else None, 1 if two_slots else None)
         body = b.block((counter, *carried, at, slot), (*results, following, other))
         final = (*(r.like() for r in loop.results), at.like(), slot.like())
-        return tile.For(loop.lower, upper, loop.step, (*loop.inits, loop.lower, zero), body, results=final, where=loop.where)
+        return tile.For(
+            loop.lower, upper, loop.step, (*loop.inits, loop.lower, zero), body, results=final, where=loop.where
+        )
 
     def _copies(self, b: Builder, plan: _Plan, counter: Value, slot: Value | None, phase: int | None) -> list[Value]:
         """The copies of the trip that `counter` names, into `slot`."""
@@ -149,11 +158,22 @@ class _Rewrite:
 
     def _writes(self, b: Builder, plan: _Plan, slot: Value | None, phase: int | None) -> list[Value]:
         """What the last `_copies` loaded to registers goes to LDS."""
-        return [b.emit(op.replace(buffer=self.rings.get(op.buffer, op.buffer), value=self.names(op.value), slot=slot, phase=phase,
-                                  results=(Value(TokenType(), op.result.name),))) for op in plan.writes]
+        return [
+            b.emit(
+                op.replace(
+                    buffer=self.rings.get(op.buffer, op.buffer),
+                    value=self.names(op.value),
+                    slot=slot,
+                    phase=phase,
+                    results=(Value(TokenType(), op.result.name),),
+                )
+            )
+            for op in plan.writes
+        ]
 
-    def _trip(self, b: Builder, plan: _Plan, counter: Value, carried: tuple[Value, ...], slot: Value | None,
-              phase: int | None) -> tuple[Value, ...]:
+    def _trip(
+        self, b: Builder, plan: _Plan, counter: Value, carried: tuple[Value, ...], slot: Value | None, phase: int | None
+    ) -> tuple[Value, ...]:
         """One trip without its copies; gives what it yields."""
         names = Substitution()
         for param, value in zip(plan.loop.body.params, (counter, *carried)):
@@ -164,5 +184,3 @@ class _Rewrite:
                 op = op.replace(buffer=self.rings.get(op.buffer, op.buffer), slot=slot, phase=phase)
             b.emit(op)
         return tuple(names(v) for v in plan.loop.body.yields)
-
-

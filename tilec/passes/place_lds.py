@@ -1,6 +1,8 @@
 """needs, gives  form laid_out or clustered
-promise  every LDS ring has a place; rings that are alive at the same time do not overlap; the total fits the architecture
-method   a ring lives from its first to its last access in program order (an access in a loop: the whole loop); first fit by size
+promise  every LDS ring has a place; rings that are alive at the same time do not overlap; the total fits the
+         architecture
+method   a ring lives from its first to its last access in program order (an access in a loop: the whole loop); first
+         fit by size
 checked  the emulator's race check; the sum in the resource table
 """
 
@@ -20,7 +22,9 @@ def place_lds(program: Program, target: Target) -> Program:
     rings = [op.result for op in program.body.ops if isinstance(op, tile.Alloc)]
     places: dict[Value, int] = {}
     for ring in sorted(rings, key=lambda r: (-ring_bytes(r), lives.get(r, (0, 0)))):
-        taken = sorted((places[o], places[o] + ring_bytes(o)) for o in places if _overlap(lives.get(o), lives.get(ring)))
+        taken = sorted(
+            (places[o], places[o] + ring_bytes(o)) for o in places if _overlap(lives.get(o), lives.get(ring))
+        )
         offset = 0
         for first, end in taken:
             if offset + ring_bytes(ring) <= first:
@@ -32,9 +36,12 @@ def place_lds(program: Program, target: Target) -> Program:
         largest = max(rings, key=ring_bytes)
         where = next((op.where for op in program.walk() if largest in op.operands and op.where), program.where)
         listing = ", ".join(f"{r.name.removesuffix('_lds')}: {_text(r.type)} = {ring_bytes(r)} bytes" for r in rings)
-        raise TilecError(f"the tiles of this kernel need {used} bytes of LDS", where=where,
-                         limit=f"{target.name} has {target.lds_bytes} bytes per workgroup ({listing})",
-                         fix="choose smaller tiles or fewer buffers")
+        raise TilecError(
+            f"the tiles of this kernel need {used} bytes of LDS",
+            where=where,
+            limit=f"{target.name} has {target.lds_bytes} bytes per workgroup ({listing})",
+            fix="choose smaller tiles or fewer buffers",
+        )
     ops = tuple(op.replace(offset=places[op.result]) if isinstance(op, tile.Alloc) else op for op in program.body.ops)
     return program.replace(body=Block(program.body.params, ops, program.body.yields))
 

@@ -1,7 +1,7 @@
 """needs, gives  form traced
 promise  the same results; the tiles that the schedule splits are computed, loaded and stored part by part
-method   a split of a dot's result along m and n spreads to all tiles tied to it: operands, accumulators that loops carry,
-         elementwise results, loads and stores. Each op on split tiles becomes one op per part
+method   a split of a dot's result along m and n spreads to all tiles tied to it: operands, accumulators that loops
+         carry, elementwise results, loads and stores. Each op on split tiles becomes one op per part
 checked  interpreter before == after
 """
 
@@ -30,16 +30,19 @@ def split(program: Program, schedule: Schedule | None) -> Program:
         counts = _spread(program, wanted)
     except TilecError:
         if schedule is not None and schedule.is_named:
-            return program              # a named schedule serves every kernel: it does without halves
+            return program  # a named schedule serves every kernel: it does without halves
         raise
     return _Splitter(counts).run(program)
 
 
 def dot_splits(program: Program, schedule: Schedule | None) -> dict[tile.Dot, Counts]:
-    """Parts along (m, n) of each dot that is split: what a custom schedule names, or halves for the named wave schedules."""
+    """Parts along (m, n) of each dot that is split: what a custom schedule names, or halves for the named wave
+    schedules."""
     if schedule is None or (schedule.is_named and schedule.name == "simple"):
         return {}
-    dots = [op for loop in program.walk() if isinstance(loop, tile.For) for op in loop.body.ops if isinstance(op, tile.Dot)]
+    dots = [
+        op for loop in program.walk() if isinstance(loop, tile.For) for op in loop.body.ops if isinstance(op, tile.Dot)
+    ]
     if schedule.is_named:
         return {dot: (2, 2) for dot in dots if min(dot.result.type.shape) >= 64}
     found: dict[tile.Dot, Counts] = {}
@@ -49,8 +52,12 @@ def dot_splits(program: Program, schedule: Schedule | None) -> dict[tile.Dot, Co
         asked = [by_tile[name] for name in names if name in by_tile]
         m, n = (max((parts.get(axis, 1) for parts in asked), default=1) for axis in "mn")
         if any(parts.get("k", 1) > 1 for parts in asked):
-            raise TilecError(f"schedule {schedule.name} splits {dot.result.name} along k", where=dot.where,
-                             limit="dots are split along m and n", fix="choose a smaller tile along k in the kernel")
+            raise TilecError(
+                f"schedule {schedule.name} splits {dot.result.name} along k",
+                where=dot.where,
+                limit="dots are split along m and n",
+                fix="choose a smaller tile along k in the kernel",
+            )
         if (m, n) != (1, 1):
             found[dot] = (m, n)
     return found
@@ -76,8 +83,12 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
         if not isinstance(value.type, TileType) or not any(p > 1 for p in parts):
             return
         if counts.get(value, parts) != parts or any(size % p for size, p in zip(value.type.shape, parts)):
-            raise TilecError(f"tile {value.name or '?'} of {_text(value.type.shape)} can't be split into {_text(parts)}", where=op.where,
-                             limit="all that is computed with it must be split alike", fix="leave the split out, or split the other tile alike")
+            raise TilecError(
+                f"tile {value.name or '?'} of {_text(value.type.shape)} can't be split into {_text(parts)}",
+                where=op.where,
+                limit="all that is computed with it must be split alike",
+                fix="leave the split out, or split the other tile alike",
+            )
         if value not in counts:
             counts[value] = parts
             changed = True
@@ -114,18 +125,25 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
                         need(op.result, tuple(counts[op.source][axis] for axis in op.axes), op)
                 case tile.Broadcast():
                     if op.result in counts and isinstance(op.source.type, TileType):
-                        need(op.source, tuple(p if size > 1 else 1 for p, size in zip(counts[op.result], op.source.type.shape)), op)
+                        need(
+                            op.source,
+                            tuple(p if size > 1 else 1 for p, size in zip(counts[op.result], op.source.type.shape)),
+                            op,
+                        )
                 case tile.ExpandDims():
                     if op.result in counts:
                         parts = counts[op.result]
-                        need(op.source, parts[:op.axis] + parts[op.axis + 1:], op)
+                        need(op.source, parts[: op.axis] + parts[op.axis + 1 :], op)
                 case tile.Load() | tile.Store() | tile.Constant() | tile.Iota():
                     pass
                 case _:
                     for value in (*op.operands, *op.results):
                         if value in counts:
-                            raise TilecError(f"tile {value.name or '?'} can't be split: {op.mnemonic} needs all of it", where=op.where,
-                                             fix="leave the split out of the schedule")
+                            raise TilecError(
+                                f"tile {value.name or '?'} can't be split: {op.mnemonic} needs all of it",
+                                where=op.where,
+                                fix="leave the split out of the schedule",
+                            )
     return counts
 
 
@@ -192,7 +210,12 @@ class _Splitter:
                 self._emit(op.replace(then=then, otherwise=otherwise, results=results))
             case tile.Store() if op.value in self.counts:
                 for index in self._indices(op.value):
-                    self._emit(op.replace(indices=self._tile_index(op.indices, self.counts[op.value], index), value=self._part(op.value, index)))
+                    self._emit(
+                        op.replace(
+                            indices=self._tile_index(op.indices, self.counts[op.value], index),
+                            value=self._part(op.value, index),
+                        )
+                    )
             case _ if op.results and op.result in self.counts:
                 for index, result in zip(self._indices(op.result), self._new(op.result)):
                     self._emit(self._of_part(op, index, result))
@@ -205,12 +228,16 @@ class _Splitter:
                 a, b = self._part(op.a, (index[0], 0)), self._part(op.b, (0, index[1]))
                 return op.replace(a=a, b=b, accumulator=self._part(op.accumulator, index), results=(result,))
             case tile.Load():
-                return op.replace(indices=self._tile_index(op.indices, self.counts[op.result], index), results=(result,))
+                return op.replace(
+                    indices=self._tile_index(op.indices, self.counts[op.result], index), results=(result,)
+                )
             case tile.Permute():
                 source = tuple(index[op.axes.index(axis)] for axis in range(len(index)))
                 return op.replace(source=self._part(op.source, source), results=(result,))
             case tile.ExpandDims():
-                return op.replace(source=self._part(op.source, index[:op.axis] + index[op.axis + 1:]), results=(result,))
+                return op.replace(
+                    source=self._part(op.source, index[: op.axis] + index[op.axis + 1 :]), results=(result,)
+                )
             case tile.Iota() if index[op.axis]:
                 own = self._emit(op.replace(results=(result.like(),)))
                 first = self._emit(tile.Constant(index[op.axis] * result.type.shape[op.axis], results=(result.like(),)))

@@ -17,7 +17,18 @@ from typing import Any
 
 from tilec.dtypes import bool_, i32
 from tilec.ir import tile
-from tilec.ir.core import Block, Builder, Op, Program, ScalarType, Substitution, TileType, Value, clone_block, definitions
+from tilec.ir.core import (
+    Block,
+    Builder,
+    Op,
+    Program,
+    ScalarType,
+    Substitution,
+    TileType,
+    Value,
+    clone_block,
+    definitions,
+)
 from tilec.passes.ranges import Mask, mask_of
 
 Access = tile.Load | tile.Store
@@ -88,7 +99,8 @@ def _masks(loop: tile.For, defining: dict[Value, Op]) -> list[Mask]:
     inner = list(loop.body.walk())
     if any(isinstance(op, tile.For) for op in inner):
         return []
-    counter, made_inside = loop.body.params[0], {result for op in inner for result in op.results} | set(loop.body.params)
+    counter = loop.body.params[0]
+    made_inside = {result for op in inner for result in op.results} | set(loop.body.params)
     found = [mask_of(op, counter, defining, made_inside) for op in inner]
     return [m for m in found if m is not None and m.margin.coefficient < 0 and isinstance(m.op.result.type, TileType)]
 
