@@ -6,18 +6,18 @@ only edits; it knows nothing of why an instruction stands where it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilec.backend_amdgcn import clustercheck, hazardcheck, waitcheck
-from tilec.backend_amdgcn.isa import rows
+from tilec.backend_amdgcn.isa import Row, dwords, rows
 from tilec.ir.core import Program as TileProgram
-from tilec.ir.machine import Block, Immediate, Instruction, Program, Target
+from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Program, Target
 
 Body = tuple[Instruction, ...]
+Changes = Iterator[tuple[str, Body]]
 EXCHANGED = {"s_cmp_ge_u32": "s_cmp_lt_u32", "s_cmp_lt_u32": "s_cmp_ge_u32"}
-WORK = ("vmem", "lds", "mfma", "smem")
-"""Units between whose instructions it matters where a barrier or a wait stands."""
+COUNTERS = {"vmcnt": "vm", "lgkmcnt": "lgkm"}
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Mutant:
 
 def mutants(program: Program) -> Iterator[Mutant]:
     """All mutants of a program in form final."""
-    units = {name: row.unit for name, row in rows(program.arch).items()}
+    table = rows(program.arch)
+    staggered = any(instruction.modifier("half") for instruction in program.instructions())
     for at, block in enumerate(program.blocks):
         after = program.blocks[at + 1].instructions if at + 1 < len(program.blocks) else ()
         for place, instruction in enumerate(block.instructions):
-            for kind, body in _changes(block.instructions, place, after, units):
+            for kind, body in _changes(block.instructions, place, after, table, staggered):
                 blocks = (*program.blocks[:at], block.replace(instructions=body), *program.blocks[at + 1:])
                 yield Mutant(kind, instruction, block.label, program.replace(blocks=blocks))
 
@@ -58,49 +59,76 @@ def refusal(mutant: Mutant, clustered: TileProgram | None = None) -> str:
     return next((name for name, faults in checkers if next(faults(mutant.program), None) is not None), "")
 
 
-def _changes(body: Body, place: int, following: Body, units: dict[str, str]) -> Iterator[tuple[str, Body]]:
-    """Changes of the instruction at `place`, with the body that results. `following` is the next block's body."""
+def _changes(body: Body, place: int, following: Body, table: Mapping[str, Row], staggered: bool) -> Changes:
+    """Changes of the instruction at `place`, with the body that results. `following` is the next block's body. Where no
+    waves run behind, a barrier may as well stand on the other side of an access to a buffer that it does not guard."""
     instruction, before, after = body[place], body[:place], body[place + 1:]
-    if instruction.op == "s_waitcnt":
-        yield "wait deleted", before + after
-        for name, count in instruction.modifiers:
-            others = tuple(m for m in instruction.modifiers if m[0] != name)
-            weaker = instruction.replace(modifiers=(*others, (name, count + 1)))
-            yield "wait weakened", (*before, weaker, *after)
-            if others:
-                yield "wait weakened", (*before, instruction.replace(modifiers=others), *after)
-        if after and after[0].op == "s_barrier":
-            yield "barrier before its wait", (*before, after[0], instruction, *after[1:])
-        elif (behind := _behind_consumer(after, units)) is not None:
-            yield "wait moved", (*before, *after[:behind], instruction, *after[behind:])
-    elif instruction.op == "s_barrier":
-        yield "barrier deleted", before + after
-        if instruction.modifier("half"):
-            return
-        down = next((i for i, other in enumerate(after) if units[other.op] in WORK), None)
-        if down is not None and not any(units[other.op] in ("barrier", "branch") for other in after[:down]):
-            yield "barrier moved", (*before, *after[:down + 1], instruction, *after[down + 1:])
-        up = next((i for i in range(place - 1, -1, -1) if units[body[i].op] in WORK), None)
-        if up is not None and not any(other.op in ("s_waitcnt", "s_barrier") for other in body[up:place]):
-            yield "barrier moved", (*body[:up], instruction, *body[up:place], *after)
-    elif instruction.op in EXCHANGED and following and following[0].modifier("half"):
-        yield "halves exchanged", (*before, instruction.replace(op=EXCHANGED[instruction.op]), *after)
-    elif instruction.op == "s_setprio":
-        yield "priority deleted", before + after
-    elif instruction.op == "s_nop":
-        yield "wait states deleted", before + after
-        count = instruction.src[0]
-        assert isinstance(count, Immediate)
-        if count.value:
-            yield "wait states shortened", (*before, instruction.replace(src=(Immediate(count.value - 1),)), *after)
+    match instruction.op:
+        case "s_waitcnt":
+            yield from _of_wait(before, instruction, after, table)
+        case "s_barrier":
+            yield "barrier deleted", before + after
+            if staggered and not instruction.modifier("half"):
+                yield from _of_place(before, instruction, after, table)
+        case "s_setprio":
+            yield "priority deleted", before + after
+        case "s_nop":
+            yield "wait states deleted", before + after
+            count = instruction.src[0]
+            assert isinstance(count, Immediate)
+            if count.value:
+                yield "wait states shortened", (*before, instruction.replace(src=(Immediate(count.value - 1),)), *after)
+        case op if op in EXCHANGED and following and following[0].modifier("half"):
+            yield "halves exchanged", (*before, instruction.replace(op=EXCHANGED[op]), *after)
 
 
-def _behind_consumer(after: Body, units: dict[str, str]) -> int | None:
-    """Where the first instruction that a wait can guard ends; None where that leaves the block."""
+def _of_wait(before: Body, wait: Instruction, after: Body, table: Mapping[str, Row]) -> Changes:
+    yield "wait deleted", before + after
+    for name, count in wait.modifiers:
+        others = tuple(m for m in wait.modifiers if m[0] != name)
+        yield "wait weakened", (*before, wait.replace(modifiers=(*others, (name, count + 1))), *after)
+        if others:
+            yield "wait weakened", (*before, wait.replace(modifiers=others), *after)
+    if after and after[0].op == "s_barrier":
+        yield "barrier before its wait", (*before, after[0], wait, *after[1:])
+    elif (behind := _behind_consumer(before, wait, after, table)) is not None:
+        yield "wait moved", (*before, *after[:behind], wait, *after[behind:])
+
+
+def _behind_consumer(before: Body, wait: Instruction, after: Body, table: Mapping[str, Row]) -> int | None:
+    """Where the first instruction ends that uses what a wait has completed; None where that leaves the block, or what
+    it completes was issued in another one."""
+    delivered: set[int] = set()
+    for name, count in wait.modifiers:
+        issued: list[Instruction] = []
+        for instruction in before:
+            if instruction.op == "s_waitcnt" and instruction.modifier(name) is not None:
+                issued = issued[len(issued) - instruction.modifier(name):] if instruction.modifier(name) else []
+            elif table[instruction.op].counter == COUNTERS[name]:
+                issued.append(instruction)
+        for instruction in issued[:len(issued) - count]:
+            delivered |= _registers(instruction.dst)
     for place, instruction in enumerate(after):
-        if units[instruction.op] not in ("wait", "pseudo"):
+        if delivered & (_registers(instruction.src) | _registers(instruction.dst)):
             return None if any(isinstance(o, Target) for o in instruction.src) else place + 1
     return None
+
+
+def _registers(operands: Sequence[Operand]) -> set[int]:
+    return {dword for operand in operands if isinstance(operand, Physical) for dword in dwords(operand)}
+
+
+def _of_place(before: Body, barrier: Instruction, after: Body, table: Mapping[str, Row]) -> Changes:
+    """The barrier behind the next access to LDS or matrix instruction, and before the last one."""
+    def matters(instruction: Instruction) -> bool:
+        return instruction.shared is not None or table[instruction.op].unit == "mfma"
+
+    down = next((i for i, other in enumerate(after) if matters(other)), None)
+    if down is not None and not any(table[other.op].unit in ("barrier", "branch") for other in after[:down]):
+        yield "barrier moved", (*before, *after[:down + 1], barrier, *after[down + 1:])
+    up = next((i for i in reversed(range(len(before))) if matters(before[i])), None)
+    if up is not None and not any(other.op in ("s_waitcnt", "s_barrier") for other in before[up:]):
+        yield "barrier moved", (*before[:up], barrier, *before[up:], *after)
 
 
 __all__ = ["Mutant", "mutants", "refusal"]

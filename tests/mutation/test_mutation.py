@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests.mutation.mutants import Mutant, mutants, refused
+from tests.mutation.mutants import Mutant, mutants, refusal
 from tilec.backend_amdgcn import hazardcheck, waitcheck
 from tilec.ir.machine import Program
 
@@ -31,7 +31,7 @@ def final(name: str, arch: str) -> Program:
 
 
 def missed(some: list[Mutant]) -> list[str]:
-    return [str(mutant) for mutant in some if not refused(mutant) and str(mutant) not in EXCUSED]
+    return [str(mutant) for mutant in some if not refusal(mutant) and str(mutant) not in EXCUSED]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
