@@ -167,8 +167,12 @@ def test_infinities_and_nans_stay_in_their_rows_and_columns(arch):       # BL-49
 @pytest.mark.parametrize("waves", [1, 2, 4, 8])
 @pytest.mark.parametrize("bm, bn, bk", [(64, 64, 32), (32, 128, 64), (128, 32, 32), (16, 64, 64), (64, 16, 32)])
 def test_every_grid_of_waves(waves, bm, bn, bk, arch):                   # BL-39
+    kernel = tc.kernel(gemm.function, waves=waves)
     arguments, expected = problem(bm + 3, bn + 5, 2 * bk + 3, c_type="bf16", places=(odd_rows, dense, dense))
-    prove(tc.kernel(gemm.function, waves=waves), arguments, arch, expected, BM=bm, BN=bn, BK=bk)
+    prove(kernel, arguments, arch, expected, BM=bm, BN=bn, BK=bk)
+    for k in (bk, 3 * bk, 4 * bk + 8):                               # rows that are copied straight to LDS
+        arguments, expected = problem(bm + 3, bn + 5, k)
+        prove(kernel, arguments, arch, expected, BM=bm, BN=bn, BK=bk)
 
 
 @pytest.mark.parametrize("landing", ["early", "late", "random"])
