@@ -254,8 +254,7 @@ def _add64(a: Array, b: Array, rounding: int) -> Array:
 
 
 def _multiply64(a: Array, b: Array, rounding: int) -> Array:
-    result = fma64(a, b, np.zeros_like(a), rounding)
-    return np.where((a == 0) | (b == 0), a * b, np.copysign(result, a * b))
+    return np.copysign(fma64(a, b, np.zeros_like(a), rounding), a * b)  # a zero takes the sign of the product
 
 
 Operation = Callable[..., Array]
