@@ -8,7 +8,6 @@ then on.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy as np
 
 from tilec.emulator.access import Access, Part
 from tilec.emulator.instruction import Instruction
-from tilec.emulator.memory import BASE, Allocation
+from tilec.emulator.memory import BASE, Allocation, sparse
 
 if TYPE_CHECKING:
     from tilec.emulator.machine import Machine
@@ -31,17 +30,11 @@ VERBS = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
 PASTS = {"read": "read", "write": "written", "atomic": "changed atomically"}
 
 
-def _sparse(count: int) -> Array:
-    """Zeros that cost memory only where touched."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    return np.frombuffer(mmap.mmap(-1, 4 * max(count, 1), flags=flags), np.uint32)
-
-
 class Table:
     """One kind of access to one allocation: `who` is workgroup id + 1 or MANY, `site` the number of the instruction."""
 
     def __init__(self, granules: int):
-        self.who, self.site = _sparse(granules), _sparse(granules)
+        self.who, self.site = (sparse(4 * granules).view(np.uint32) for _ in range(2))
 
     def enter(self, at: Array, who: Array, site: int) -> None:
         old = self.who[at]

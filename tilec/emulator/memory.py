@@ -96,6 +96,12 @@ class Space:
             self.bytes[index[..., None] + np.arange(size)] = raw
 
 
+def sparse(size: int) -> Array:
+    """`size` zero bytes that cost memory only where touched. Raises OSError when there is no address space for them."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    return np.frombuffer(mmap.mmap(-1, max(size, 1), flags=flags), np.uint8)
+
+
 def alignment(index: Array, size: int) -> int:
     """The widest power of two, up to 16, that divides every index and the size."""
     low = int(np.bitwise_or.reduce(index, axis=None)) | size | 16 if index.size else size
@@ -117,14 +123,21 @@ class Allocation:
 
 
 class Memory:
-    """Sparse global memory. Addresses are BASE + offset into one lazily committed mapping of `capacity` bytes."""
+    """Sparse global memory. Addresses are BASE + offset into one lazily committed mapping of `capacity` bytes, or of
+    what the system grants: address space may be limited.
+    """
 
-    def __init__(self, capacity: int = 1 << 40):
-        mapping = mmap.mmap(
-            -1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-        )
+    def __init__(self, capacity: int = 1 << 38):
+        storage = None
+        while storage is None:
+            try:
+                storage = sparse(capacity)
+            except OSError as error:
+                capacity //= 4
+                if capacity < 1 << 26:
+                    raise TilecError("no address space for the emulated memory", limit=str(error)) from error
         self.capacity = capacity
-        self.space = Space(np.frombuffer(mapping, np.uint8))
+        self.space = Space(storage)
         self.allocations: list[Allocation] = []
         self._starts: list[int] = []
         self._top = BASE + GUARD
