@@ -533,3 +533,30 @@ def test_checks_can_be_chosen():
     assert execute(text, words(128), block=128, lds=512, checks="definedness,hazards").findings == ()
     with pytest.raises(TilecError, match="no such check: luck"):
         execute(text, words(128), checks="luck")
+
+
+def test_flat_loads_need_both_counters():
+    text = (
+        LOAD_POINTERS
+        + """
+        v_mov_b32_e32 v2, s8
+        v_mov_b32_e32 v3, s9
+        flat_load_dword v4, v[2:3]
+        s_waitcnt {wait}
+        v_mov_b32_e32 v5, v4
+        s_endpgm
+    """
+    )
+    assert not execute(text.format(wait="vmcnt(0) lgkmcnt(0)"), words(), checks="waits").findings
+    assert only(execute(text.format(wait="vmcnt(0)"), words(), checks="waits"), "waits")
+    assert only(execute(text.format(wait="lgkmcnt(0)"), words(), checks="waits"), "waits")
+
+
+def test_a_finding_prints_both_instructions_and_the_place():
+    outcome = execute(COPY.format(wait="s_nop 0"), np.arange(64, dtype=np.uint32), words(), checks="waits")
+    text = str(outcome.findings[0])
+    assert text.splitlines()[0] == ("waits: reads v2 while the load that writes it is in flight (workgroup 0, wave 0)")
+    assert text.splitlines()[1:] == [
+        "  at   0x101c: v_add_u32_e32 v3, 1, v2",
+        "  with 0x1010: global_load_dword v2, v1, s[8:9]",
+    ]
