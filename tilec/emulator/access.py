@@ -59,10 +59,8 @@ class Part:
 
 @dataclass(eq=False)
 class Access:
-    """`mask`: EXEC at issue (uint32, None: full). `data`: uint32 [dwords, wave, lane] to store. `target`: LDS part of
-    a DMA.
-
-    `registers`: ids that the landing writes. `generation`: the workgroups' barrier count at issue, for the race check.
+    """`mask`: EXEC at issue (uint32, None: full). `data`: uint32 [dwords, wave, lane] to store. `target`: LDS part of a
+    DMA. `registers`: ids that the landing writes. `shadow`: undefined bits of the data, by dword.
     """
 
     instruction: Instruction
@@ -72,7 +70,7 @@ class Access:
     mask: Array | None = None
     data: Array | None = None
     target: Part | None = None
-    shadow: dict[int, Array] | None = None  # undefined bits of the data, by dword
+    shadow: dict[int, Array] | None = None
     landed: bool = False
 
     def take(self, rows: Array) -> Access:

@@ -146,7 +146,6 @@ class CodeObject:
     text_address: int
     text: bytes = field(repr=False)
     lines: dict[int, str] = field(repr=False, compare=False)
-    segments: tuple[tuple[int, bytes], ...] = field(repr=False, default=())
     origin: tuple[CodeObject, frozenset[int]] | None = field(repr=False, default=None)
     """The object that this one was patched from, and the dwords that differ: decoded instructions are shared."""
 
@@ -218,8 +217,7 @@ def _read(elf: ELFFile, arch: str) -> CodeObject:
             entry.get(".max_flat_workgroup_size", 1024),
             entry,
         )
-    segments = tuple((s["p_vaddr"], s.data()) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
-    return CodeObject(arch, kernels, text["sh_addr"], text.data(), _lines(elf), segments)
+    return CodeObject(arch, kernels, text["sh_addr"], text.data(), _lines(elf))
 
 
 def _load(elf: ELFFile, address: int, size: int) -> bytes:

@@ -270,6 +270,7 @@ class Launch:
             if enabled:
                 s[at] = value
                 at += 1
+        at += descriptor.workgroup_info  # an SGPR that says nothing to compute kernels
         item = machine.wave_in_group[waves][:, None] * 64 + np.arange(64)
         x, y, z = item % self.block[0], item // self.block[0] % self.block[1], item // (self.block[0] * self.block[1])
         v[0] = x | (y << 10 if descriptor.workitem_id >= 1 else 0) | (z << 20 if descriptor.workitem_id >= 2 else 0)

@@ -40,7 +40,6 @@ class Instruction:
     row: Any = None
     counters: tuple[str, ...] = ()
     states: int = 1
-    target: int = 0
     ends_block: bool = False
     spread: Callable[[Batch], dict[int, Any]] | None = None
     """Definedness: undefined bits of each written register from those of the sources; None: the general rule of

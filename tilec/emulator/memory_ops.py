@@ -16,7 +16,7 @@ import numpy as np
 
 from tilec.emulator.access import Access, Part
 from tilec.emulator.instruction import Instruction
-from tilec.emulator.memory import BASE, PRIVATE_APERTURE, SHARED_APERTURE, ZERO_PAGE
+from tilec.emulator.memory import BASE, PRIVATE_APERTURE, SHARED_APERTURE
 from tilec.emulator.memory_rows import ATOMIC, MemoryRow
 from tilec.emulator.operands import M0, SGPR, Constant, Operand, Register, Special
 from tilec.emulator.permute import bpermute, permute, swizzle
@@ -390,8 +390,3 @@ def _scalar(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
         return (Part(batch.machine.memory.space, position, lanes, 0, row.size),)
 
     _finish(instruction, row, parts, registers, (base, offset), None)
-
-
-def lds_index(slots: Array, stride: int) -> Array:
-    """Byte index of each workgroup slot's LDS: int64 [wave, 1]."""
-    return (ZERO_PAGE + slots.astype(np.int64) * stride)[:, None]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tilec.emulator import lanes
+
 Array = np.ndarray[Any, Any]
 _LANE = np.arange(64)
 
@@ -37,7 +39,7 @@ def swizzle(data: Array, pattern: Any, active: Array) -> Array:
 def swizzle_sources(pattern: Any) -> Array:
     """The lane that each of 64 lanes reads."""
     if isinstance(pattern, int):
-        return _by_code(pattern)
+        return lanes.ds_swizzle(pattern)
     match = re.fullmatch(r"swizzle\((\w+),\s*(.*)\)", str(pattern))
     if not match:
         raise ValueError(f"swizzle pattern not understood: {pattern!r}")
@@ -58,11 +60,3 @@ def swizzle_sources(pattern: Any) -> Array:
         flipped = sum(1 << 4 - i for i, c in enumerate(bits) if c == "i")
         return _LANE & 32 | ((_LANE & 31 & keep | fixed) ^ flipped)
     raise ValueError(f"swizzle mode not supported: {mode}")
-
-
-def _by_code(code: int) -> Array:
-    if code & 0x8000:
-        quad = np.array([code >> 2 * i & 3 for i in range(4)])
-        return _LANE & ~3 | quad[_LANE & 3]
-    keep, fixed, flipped = code & 31, code >> 5 & 31, code >> 10 & 31
-    return _LANE & 32 | ((_LANE & 31 & keep | fixed) ^ flipped)

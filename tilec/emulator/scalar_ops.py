@@ -336,7 +336,7 @@ def branch_target(instruction: Instruction) -> int:
 
 def _branch(instruction: Instruction) -> None:
     instruction.ends_block = True
-    instruction.target = target = branch_target(instruction)
+    target = branch_target(instruction)
     if instruction.name == "s_branch":
 
         def jump(batch: Batch) -> None:

@@ -48,21 +48,11 @@ class Batch:
     def exec_changed(self) -> None:
         """Recompute what depends on EXEC. Called after every write to it."""
         low, high = self.s[EXEC - SGPR], self.s[EXEC + 1 - SGPR]
-        self._wide: Array | None = None
         self._active: Array | None = None
         if (low == FULL).all() and (high == FULL).all():
             self.mask: Array | None = None
         else:
             self.mask = expand_bits(low, high)
-
-    @property
-    def wide_mask(self) -> Array | None:
-        """EXEC as int64 0 or -1 per lane (for index arithmetic), or None when all lanes are active."""
-        if self.mask is None:
-            return None
-        if self._wide is None:
-            self._wide = self.mask.view(np.int32).astype(np.int64)
-        return self._wide
 
     @property
     def active(self) -> Array:
