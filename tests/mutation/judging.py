@@ -101,8 +101,9 @@ def markdown(counts: Counter[tuple[str, str]]) -> str:
     rows = ["| kind | mutants | " + " | ".join(COLUMNS) + " | the emulator alone sees |", "|---" * 9 + "|"]
     for kind in kinds:
         numbers = [counts[kind, column] for column in COLUMNS]
+        cells = " | ".join(str(n) if n else "" for n in numbers)
         alone = "" if kind.startswith("wait states") else str(counts[kind, "seen by the emulator"])
-        rows.append(f"| {kind} | {sum(numbers)} | " + " | ".join(str(n) if n else "" for n in numbers) + f" | {alone} |")
+        rows.append(f"| {kind} | {sum(numbers)} | {cells} | {alone} |")
     return "\n".join(rows)
 
 

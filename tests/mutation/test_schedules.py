@@ -45,8 +45,8 @@ def test_every_lost_barrier_of_ping_pong_is_noticed(arch):
 def test_a_phase_barrier_is_missed_by_its_clusters_only(arch):
     """Its loss breaks no data: numbers can't tell, and neither can the happens-before of LDS in all places."""
     kernel = compiled("pingpong", arch)
-    lost = [m for m in of_kind(kernel)["barrier deleted"] if m.instruction.note == "phase" and m.block.startswith("loop")]
-    told = {verdict(mutant, kernel) for mutant in lost}
+    lost = of_kind(kernel)["barrier deleted"]
+    told = {verdict(m, kernel) for m in lost if m.instruction.note == "phase" and m.block.startswith("loop")}
     assert told <= {"waitcheck", "clustercheck"} and "clustercheck" in told
 
 
