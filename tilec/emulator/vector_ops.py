@@ -53,6 +53,7 @@ def bind_vector(binder: Binder, instruction: Instruction, row: VectorRow) -> Non
         fetches.append(plain_source(binder, operand, kind))
     merge = _merger(binder, instruction, row, destinations[0], printed) if row.dst[0] != "mask" else None
     write_lanes = dpp_writes(binder, instruction, sources) if instruction.parsed.suffix == "dpp" else None
+    several = len(row.dst) > 1  # results may be views of registers that an earlier result overwrites (v_swap)
     keywords = {name: instruction.parsed.modifiers.get(name, 0) for name in row.modifiers}
     function = row.function
     finish = _finisher(row, instruction)
@@ -67,7 +68,7 @@ def bind_vector(binder: Binder, instruction: Instruction, row: VectorRow) -> Non
         values = function(batch.mode, *[fetch(batch) for fetch in fetches], **keywords)
         results: list[Result] = []
         for n, value in enumerate(values if isinstance(values, tuple) else (values,)):
-            value = np.asarray(value)
+            value = np.array(value) if several else np.asarray(value)
             if finish is not None and n == 0:
                 value = finish(batch, value)
             if flip is not None:
