@@ -3,8 +3,8 @@ banks.
 
 Lanes of one phase are served together; lanes of different phases never conflict. A bank serves one dword a cycle,
 equal dwords at once. gfx950 reads: measured on MI355X (HipKittens, arXiv 2511.08083, table 5) for b64, b96, b128 and
-64-bit writes; the other sizes and all of gfx942 (32 banks, 128 bytes a cycle) are inferred from the documented width,
-and reports should say so.
+64-bit writes. gfx942 (32 banks, 128 bytes a cycle) serves 12- and 16-byte reads in the order that AMD's engineers give
+(Triton pull request 11365); the other sizes are inferred from the documented width, and reports should say so.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ _GFX950_READ: dict[int, tuple[int, list[list[int]]]] = {  # bytes per lane: (ban
     ),
 }
 _NARROW = {4: (32, _runs(32)), 8: (32, _runs(16)), 12: (32, _runs(8)), 16: (32, _runs(8))}
+_GFX942_READ = {**_NARROW, 12: _GFX950_READ[12], 16: _GFX950_READ[12]}  # 8 lanes at a time, in that order, as AMD says it
 
 
 @cache
 def phases(arch: str, write: bool, size: int) -> tuple[int, tuple[tuple[int, ...], ...]]:
     """(banks, phases) of an access of `size` bytes per lane."""
-    table = _GFX950_READ if arch == "gfx950" and not write else _NARROW
+    table = _NARROW if write else _GFX950_READ if arch == "gfx950" else _GFX942_READ
     banks, groups = table[max(size, 4)]
     return banks, tuple(map(tuple, groups))
 
