@@ -165,13 +165,14 @@ def test_page():
 ;         8 +8  x.stride0
 ;        16 +4  x.extent0
 ;        20 +4  n
+\t.file\t1 "/kernels/add.py"
 """
     assert text.split("add:\n")[1].split(".Lend")[0] == """\
-; add.py:1: def kernel(x, y):
+\t.loc\t1 1 1    ; add.py:1: def kernel(x, y):
     s_load_dwordx4 s[4:7], s[0:1], 0
     s_waitcnt lgkmcnt(0)                                        ; load of s[4:7] before v_mov_b32
     v_mov_b32 v0, s4
-; add.py:2: y[0] = x[0] + 1
+\t.loc\t1 2 1    ; add.py:2: y[0] = x[0] + 1
     global_load_dword v2, v[0:1], off                           ; tile x
     s_waitcnt vmcnt(0)                                          ; load of tile x before v_add_f32
     v_add_f32 v2, 1.0, v2
@@ -182,7 +183,7 @@ def test_page():
     v_exp_f32 v2, v2
     s_nop 0                                                     ; transcendental result > valu
     v_add_f32 v2, v2, v2
-; add.py:2: y[0] = x[0] + 1
+\t.loc\t1 2 1    ; add.py:2: y[0] = x[0] + 1
     global_store_dword v[0:1], v2, off
     s_cbranch_scc1 .Lloop
     s_endpgm

@@ -152,14 +152,14 @@ def test_named_schedules_have_a_text(schedule: Schedule):
 
 
 def test_named_schedules_fill_in_defaults():
-    assert str(tc.pingpong()) == "pingpong(buffers=2)" and tc.pingpong().waves == 8
+    assert str(tc.pingpong()) == "pingpong(buffers=2, mfma=16)" and tc.pingpong().waves == 8
     assert parse_schedule("pingpong") == tc.pingpong()
     assert parse_schedule("interleave").option("buffers") == 2 and parse_schedule("simple") == named("simple")
 
 
 @pytest.mark.parametrize("text, message", [
     ("pong", "no schedule is called 'pong'\n  limit: there are simple, pingpong, interleave"),
-    ("pingpong(depth=3)", "schedule 'pingpong' has no option 'depth'\n  limit: its options are buffers"),
+    ("pingpong(depth=3)", "schedule 'pingpong' has no option 'depth'\n  limit: its options are buffers, mfma"),
     ("pingpong(buffers=0)", "schedule pingpong: buffers=0\n  limit: buffers is an integer from 1 up"),
     ("pingpong(buffers", "'pingpong(buffers' is no schedule\n"
                          "  try: write one as simple, pingpong or pingpong(buffers=2)"),
