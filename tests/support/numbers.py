@@ -55,3 +55,38 @@ def softmax_bound(x: np.ndarray, output: DType) -> np.ndarray:
     exact = e / e.sum(axis=1, keepdims=True)
     lost = exact * (own + shared) * 1.01                       # products of two errors
     return _rounded(exact, lost, output)
+
+
+def attention_bounds(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool, output: DType,
+                     exact_scores: bool = False, tile: int = 32) -> dict[str, np.ndarray]:
+    """For attention by key tiles (online softmax) whose scores, weights and sums are f32 and whose weights are rounded
+    to v's type for the second product; q is (batch, heads, queries, depth).
+
+    Scores are sums of `depth` products (none lost where `exact_scores`). The exponent s * scale * log2(e) - top rounds
+    4 times, a fading factor's once for each rise of top, all rises together at most twice the largest score. A weight
+    then fades once for each tile (exp2 and a product), is summed in any order, and rounded to v's type, or to its
+    least subnormal. The second product sums as in `dot_bound`."""
+    unit, q, k, v, weight_type = 2.0**-24, *(x.astype(np.float64) for x in (q, k, v)), _type_of(v)
+    group = q.shape[1] // max(1, k.shape[1])
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    queries, keys = q.shape[2], k.shape[2]
+    tiles = keys // tile + 2
+    seen = np.tri(queries, keys, keys - queries, dtype=bool) if causal else np.ones((queries, keys), bool)
+    s = q @ k.swapaxes(2, 3) * scale
+    lost = np.zeros_like(s) if exact_scores else (q.shape[3] + 1) * 2 * unit * scale * (np.abs(q) @ np.abs(k).swapaxes(2, 3))
+    largest = np.where(seen, np.abs(s), 0).max(axis=3, keepdims=True, initial=0)
+    top = np.where(seen, s, -np.inf).max(axis=3, keepdims=True, initial=-np.inf)
+    e = np.where(seen, np.exp(s - np.where(np.isfinite(top), top, 0)), 0)
+    total = e.sum(axis=3, keepdims=True)
+    w = e / np.where(total > 0, total, 1)
+    own = np.expm1(lost + 8 * unit * largest) + (4 * tiles + 8) * unit
+    shared = (w * own).sum(axis=3, keepdims=True) + (keys + tiles) * unit
+    relative = own + shared + rounding(weight_type) + (keys + tiles) * 2 * unit + 4 * unit
+    subnormal = 2.0 ** -(weight_type.bias + weight_type.mantissa)
+    values = (w * relative) @ np.abs(v) * 1.01 + subnormal * seen @ np.abs(v)
+    logarithm = shared[..., 0] * 1.01 + unit * (4 * largest[..., 0] + 4 * np.log(max(2, keys)) + 8)
+    return {"O": _rounded(np.abs(w @ v), values, output), "LSE": logarithm}
+
+
+def _type_of(array: np.ndarray) -> DType:
+    return next(t for t in DTYPES.values() if t.numpy() == array.dtype)

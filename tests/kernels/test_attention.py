@@ -1,0 +1,207 @@
+"""attention: lengths, heads, places, masks, types on both architectures; within a bound derived from the arithmetic."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilec as tc
+from kernels.attention import attention, reference
+from tests.support.numbers import attention_bounds, integers, normal
+from tests.support.placing import PLACES, dense, odd_rows, placed
+from tests.support.proving import difference, interpreted, prove, prove_chain, run_and_compare
+from tilec.dtypes import DTYPES
+from tilec.ir import interp, numerics, tile
+from tilec.ir.core import Value, definitions
+
+SMALL = {"D": 32, "BM": 32, "BN": 32}
+LENGTHS = [1, 2, 5, 31, 32, 33, 100]
+Problem = tuple[dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray]]
+
+
+def problem(queries: int, keys: int, heads: int = 1, key_heads: int = 1, batch: int = 1, depth: int = 32,
+            dtype: str = "bf16", causal: bool = False, scale: float | None = None, place: Any = dense,
+            exact: bool = False, seed: int = 0) -> Problem:
+    """Arguments in poisoned memory, results, bounds. `exact`: small integers, whose scores are exact in f32."""
+    shapes = [(batch, h, length, depth) for h, length in [(heads, queries), (key_heads, keys), (key_heads, keys)]]
+    make = integers if exact else normal
+    q, k, v = (make(shape, dtype, seed + i) for i, shape in enumerate(shapes))
+    arguments: dict[str, Any] = {name: placed(data, place) for name, data in zip("QKV", (q, k, v))}
+    arguments["O"] = placed(np.ones(shapes[0], DTYPES[dtype].numpy()), place)
+    arguments["LSE"] = placed(np.ones(shapes[0][:3], np.float32), place)
+    arguments["scale"] = float(np.float32(depth**-0.5 if scale is None else scale))
+    expected = reference(**arguments, causal=causal)
+    return arguments, expected, attention_bounds(q, k, v, arguments["scale"], causal, DTYPES[dtype], exact)
+
+
+# -- the meaning of the kernel: the interpreter against float64
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries", [0, *LENGTHS])
+def test_meaning_for_any_lengths(queries, causal):                       # BL-48, BL-49, BL-53
+    program = None
+    for keys in [0, *LENGTHS]:
+        arguments, expected, bounds = problem(queries, keys, place=odd_rows, causal=causal)
+        program = program or attention.trace(**arguments, causal=causal, **SMALL)
+        agree(interpreted(program, arguments), expected, bounds)
+
+
+def agree(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], bounds: dict[str, np.ndarray]) -> None:
+    for name, want in expected.items():
+        assert not (fault := difference(got[name], want, bounds[name])), f"{name}: {fault}"
+
+
+def test_rows_that_see_nothing():                                        # BL-48, BL-53
+    arguments, expected, bounds = problem(40, 7, causal=True)
+    assert (expected["O"][..., :33, :] == 0).all() and (expected["LSE"][..., :33] == -np.inf).all()
+    got = interpreted(attention.trace(**arguments, causal=True, **SMALL), arguments)
+    assert (got["O"][..., :33, :] == 0).all() and (got["LSE"][..., :33] == -np.inf).all()
+    agree(got, expected, bounds)
+
+
+def test_the_bound_sees_one_more_key_and_one_less():
+    """A padded key that enters the sum as a score of 0, and a diagonal off by one, show in some row."""
+    for causal in (False, True):
+        arguments, expected, bounds = problem(20, 37, causal=causal)
+        padded = {name: np.pad(arguments[name], ((0, 0), (0, 0), (0, 1), (0, 0))) for name in "KV"}
+        wrong = reference(**{**arguments, **padded}, causal=causal)
+        assert difference(wrong["O"], expected["O"], bounds["O"]) and difference(wrong["LSE"], expected["LSE"],
+                                                                                 bounds["LSE"])
+
+
+def heads_seen(heads: int, key_heads: int) -> np.ndarray:
+    """The key head that each head reads: values name their head, keys are alike."""
+    depth, rows = 16, 16
+    q, k = np.zeros((1, heads, 1, depth), np.float16), np.zeros((1, key_heads, 1, depth), np.float16)
+    v = np.broadcast_to(np.arange(key_heads, dtype=np.float16)[None, :, None, None], k.shape).copy()
+    arguments = {"Q": q, "K": k, "V": v, "O": q - 1, "LSE": np.zeros((1, heads, 1), np.float32), "scale": 1.0}
+    program = attention.trace(**arguments, D=depth, BM=rows, BN=16)
+    return interpreted(program, arguments)["O"][0, :, 0, 0].astype(int)
+
+
+HEADS = [1, 2, 3, 4, 6, 7, 8, 12, 16, 24, 30, 32, 40, 48, 60, 64, 96, 128]
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_each_head_reads_its_key_head(heads):                            # BL-57
+    for key_heads in (g for g in range(1, heads + 1) if heads % g == 0):
+        assert np.array_equal(heads_seen(heads, key_heads), np.arange(heads) // (heads // key_heads))
+
+
+def test_head_map_for_all_head_counts():                                 # BL-57
+    """The program's own index arithmetic, for all heads at once, for all head counts to 128 and all their divisors."""
+    arguments = problem(1, 1, depth=16)[0]
+    defining = definitions(attention.trace(**arguments, D=16, BM=16, BN=16).body)
+    key_head = next(value for value in defining if value.name == "g")
+
+    def evaluate(value: Value, heads: int, key_heads: int) -> np.ndarray:
+        match defining[value]:
+            case tile.ProgramId(axis=1):
+                return np.arange(heads, dtype=np.int32)
+            case tile.Dim(axis=1) as op:
+                return np.int32({"Q": heads, "K": key_heads}[op.tensor.name])
+            case tile.Elementwise() as op:
+                parts = tuple(evaluate(a, heads, key_heads) for a in op.arguments)
+                return numerics.elementwise(op.function, parts, value.dtype, value.dtype)
+        raise AssertionError(defining[value])
+
+    for heads in range(1, 129):
+        for key_heads in (g for g in range(1, heads + 1) if heads % g == 0):
+            assert np.array_equal(evaluate(key_head, heads, key_heads), np.arange(heads) // (heads // key_heads))
+
+
+@pytest.mark.parametrize("change, text", [
+    ({"K": (1, 3, 5, 32)}, "multiple"), ({"K": (1, 1, 5, 16)}, "heads must be"), ({"scale": 0.0}, "positive")])
+def test_what_is_refused(change, text):
+    arguments, _, _ = problem(4, 5, heads=4)
+    program = attention.trace(**arguments, **SMALL)
+    for name, value in change.items():
+        arguments[name] = np.zeros(value, arguments[name].dtype) if isinstance(value, tuple) else value
+    with pytest.raises(tc.TilecError, match=text):
+        interp.run(program, arguments)
+
+
+# -- compiled
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries, keys", [(0, 5), (5, 0), (1, 1), (1, 100), (100, 1), (33, 64), (64, 33), (65, 65)])
+def test_lengths(queries, keys, causal, arch):                           # BL-42, BL-48, BL-49, BL-53
+    arguments, expected, bounds = problem(queries, keys, place=odd_rows, causal=causal)
+    prove_chain(attention, arguments, arch, expected, bounds=bounds, causal=causal, **SMALL)
+
+
+def test_one_object_serves_all_lengths(arch):                            # BL-42, BL-48, BL-54
+    for causal in (False, True):
+        arguments = problem(33, 33)[0]
+        compiled = attention.compile(**arguments, arch=arch, verify=True, causal=causal, **SMALL)
+        for queries, keys in [(1, 63), (2, 64), (5, 65), (63, 5), (64, 2), (65, 1), (32, 128), (7, 97)]:
+            arguments, expected, bounds = problem(queries, keys, causal=causal, seed=keys)
+            run_and_compare(compiled, arguments, expected, bounds=bounds)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+def test_one_query_of_grouped_heads(group, arch):                        # BL-57
+    arguments, expected, bounds = problem(1, 70, heads=16, key_heads=16 // group, causal=True)
+    prove(attention, arguments, arch, expected, bounds=bounds, causal=True, **SMALL)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("depth", [16, 48, 64, 80])
+def test_types_and_depths(dtype, depth, arch):
+    arguments, expected, bounds = problem(40, 50, 2, depth=depth, dtype=dtype, causal=True)
+    prove(attention, arguments, arch, expected, bounds=bounds, causal=True, D=depth, BM=32, BN=32)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_places(place, arch):                                            # BL-49, BL-76
+    arguments, expected, bounds = problem(35, 40, 2, 1, place=PLACES[place])
+    prove(attention, arguments, arch, expected, bounds=bounds, **SMALL)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_large_scores(scale, arch):
+    arguments, expected, bounds = problem(40, 70, exact=True, scale=scale)
+    scores = np.abs(arguments["Q"].astype(float) @ arguments["K"].astype(float).swapaxes(2, 3)).max() * scale
+    assert scale == 1.0 or scores > 3e4
+    prove(attention, arguments, arch, expected, bounds=bounds, **SMALL)
+
+
+@pytest.mark.parametrize("padding", [np.nan, np.inf, 1e38])
+def test_what_lies_behind_a_sequence_never_leaks(padding, arch):         # BL-49
+    whole = [np.full((1, 1, 128, 32), padding, DTYPES["bf16"].numpy()) for _ in range(4)]
+    arguments, expected, bounds = problem(37, 41)
+    for name, around in zip("QKVO", whole):
+        part = around[:, :, :arguments[name].shape[2]]
+        part[...] = arguments[name]
+        arguments[name] = part
+    compiled = attention.compile(**arguments, arch=arch, verify=True, **SMALL)
+    assert not compiled.run(**arguments)
+    agree(arguments, expected, bounds)
+    assert not np.isfinite(whole[3][:, :, 37:]).any() or padding == 1e38
+
+
+@pytest.mark.parametrize("waves", [4, 8])
+@pytest.mark.parametrize("depth", [64, 128])
+def test_full_tiles(depth, waves, arch):
+    arguments, expected, bounds = problem(130, 150, depth=depth, causal=True)
+    kernel = tc.kernel(attention.function, waves=waves)
+    compiled = prove(kernel, arguments, arch, expected, bounds=bounds, causal=True, D=depth, BM=128, BN=64)
+    assert compiled.resources.scratch == 0 and compiled.resources.vgpr <= 256 and compiled.resources.agpr == 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_steady_loop_compares_nothing_and_moves_no_weights_through_lds(causal, arch):
+    arguments, _, _ = problem(64, 64)
+    compiled = tc.kernel(attention.function, waves=1).compile(**arguments, arch=arch, causal=causal, **SMALL)
+    steady, rest = (body for _, body in re.findall(r"(\.Lloop_\d+):\n(.*?)s_cbranch_scc1 \1", compiled.asm, re.S))
+    compares = r"v_cmp_\w+_i32"
+    assert not re.search(compares, steady) and re.search(compares, rest)
+    assert "mfma" in steady and "accvgpr" not in steady
+    laid_out = compiled.stages["layouts"]
+    written = [op.value for op in laid_out.walk() if isinstance(op, tile.SharedWrite)]
+    loaded = [op.result for op in laid_out.walk() if isinstance(op, tile.Load)]
+    assert len(written) == (1 if arch == "gfx950" else 5)         # O; on gfx942 K and V of both loops pass registers
+    assert sum(value in loaded for value in written) == len(written) - 1
