@@ -69,6 +69,8 @@ def _plan(loop: tile.For) -> _Plan | None:
         return None
     if any(not c.inside or any(i is counter and not ok for i, ok in zip(c.indices, c.inside)) for c in copies):
         return None  # the loop over the rest of a split: a trip or two
+    if any(isinstance(c, tile.Load) and c.tensor.type.alignment < 4 for c in copies):
+        return None  # loaded piece by piece and put together at once: nothing would be on its way, but registers held
     known = {counter}
     index_ops: list[Op] = []
     wanted = {v for c in copies for v in c.operands}
