@@ -8,17 +8,20 @@ they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tilec.backend_amdgcn.budget import FILE_NAMES
 from tilec.backend_amdgcn.isa import Row, Spec, is_inline
 from tilec.backend_amdgcn.liveness import NOTHING, Scan
 from tilec.errors import InternalError, TilecError
-from tilec.ir.machine import Immediate, Instruction, Operand, Physical, Program, Ref, Register
+from tilec.ir.machine import EXEC, Immediate, Instruction, Operand, Physical, Program, Ref, Register
 
 Files = dict[Register, str]
 """The hardware file of each register: 's', 'v' or 'a'."""
+
+_CLOSELY = 32
+"""For how many instructions a copy of an operand is kept: shared copies are few moves, but registers too."""
 
 ACCEPTS = {"v": "v", "x": "vs", "a": "a", "w": "va", "f": "va", "s": "s", "c": "s", "m": "s"}
 """Files that an operand code of isa.py takes."""
@@ -95,8 +98,10 @@ def fit_operands(scan: Scan, files: Files) -> tuple[Program, Files]:
         instructions: list[Instruction] = []
         for instruction in block.instructions:
             instructions += fitter.fit(number) if number in unfit else (instruction,)
+            fitter.forget(number)
             number += 1
         blocks.append(block.replace(instructions=tuple(instructions)))
+        fitter.stand_ins.clear()
     return scan.program.replace(blocks=tuple(blocks)), fitter.files
 
 
@@ -113,11 +118,13 @@ def _refuse_pin(scan: Scan, register: Register) -> NoReturn:
 
 @dataclass
 class _Fitter:
-    """Mends single instructions; `files` grows by the new registers."""
+    """Mends single instructions; `files` grows by the new registers. `stand_ins` holds, with the instruction that it was
+    made for, the copy of an operand in a file: those that follow closely read it too."""
 
     scan: Scan
     files: Files
     misfits: set[tuple[int, str]]
+    stand_ins: dict[tuple[Operand, str], tuple[Ref, int]] = field(default_factory=dict)
 
     def concerns(self, number: int) -> bool:
         instruction, row, dst, src = self.scan.accesses[number]
@@ -148,8 +155,12 @@ class _Fitter:
             if row.unit == "mfma" and k == 2 and self._file(operand) not in ("", self._file(destinations[0])):
                 file = self._file(destinations[0])          # C goes where D is
             if file:
-                sources[k] = self._new(operand, file)
-                before.append(copy(sources[k], operand))
+                known, made = self.stand_ins.get((operand, file), (None, number))
+                if known is None or number - made > _CLOSELY:
+                    known = self._new(operand, file)
+                    self.stand_ins[operand, file] = known, number
+                    before.append(copy(known, operand))
+                sources[k] = known
         for k, spec in enumerate(row.dst):
             operand = destinations[k]
             tied = k in ties(row)
@@ -162,6 +173,16 @@ class _Fitter:
                     before.append(copy(destinations[k], operand))
                 after.append(copy(operand, destinations[k]))
         return [*before, instruction.replace(dst=tuple(destinations), src=tuple(sources)), *after]
+
+    def forget(self, number: int) -> None:
+        """Drops the stand-ins that an instruction makes stale: of what it writes; all, if it changes EXEC, since they
+        were copied for the lanes of before."""
+        if self.stand_ins:
+            instruction, row, _, _ = self.scan.accesses[number]
+            written = {o.register for o in instruction.dst if isinstance(o, Ref)}
+            everything = EXEC in row.implicit_writes
+            self.stand_ins = {key: made for key, made in self.stand_ins.items() if not everything
+                              and not (isinstance(key[0], Ref) and key[0].register in written)}
 
     def _new(self, operand: Operand, file: str) -> Ref:
         """A register to stand in for an operand."""

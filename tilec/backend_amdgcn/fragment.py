@@ -66,17 +66,9 @@ class Stored(Fragment):
 
     def value(self, item: int) -> Operand:
         if self.bits == 64:
-            return joined(self.builder, self.refs[2 * item : 2 * item + 2], kind="v")
+            return joined(self.builder, self.refs[2 * item : 2 * item + 2])
         per_dword = 32 // self.bits
-        return unpack(self.builder, self.dtype, self._in_vgpr(item // per_dword), item % per_dword)
-
-    def _in_vgpr(self, index: int) -> Operand:
-        """A dword where VALU can read it, together with its neighbour where they are a pair."""
-        even = index & ~1
-        pair = _side_by_side(self.refs[even:even + 2])
-        if pair is not None and pair.kind != "v":
-            return in_vgpr(self.builder, pair)[index - even]
-        return in_vgpr(self.builder, self.refs[index])
+        return unpack(self.builder, self.dtype, self.refs[item // per_dword], item % per_dword)
 
 
 class Lazy(Fragment):
@@ -145,49 +137,35 @@ def _side_by_side(dwords: list[Operand]) -> Ref | None:
 
 
 def beside(builder: Builder, low: Operand, high: Operand) -> Ref:
-    """Two operands as a pair of VGPRs: in place where they are one, else copied (the allocator removes copies of what
+    """Two operands as a pair: in place where they are one, else copied to VGPRs (the allocator removes copies of what
     is computed for the pair only)."""
-    low, high = in_vgpr(builder, low), in_vgpr(builder, high)
     pair = _side_by_side([low, high])
-    if pair is not None and pair.kind == "v":
+    if pair is not None:
         return pair
     if low == high:
         halves = [("v_mov_b32", (low,), {"dst": place}) for place in range(2)]
         return builder.pure_sequence(halves, kind="v", size=2)
     result = builder.register("v", 2)
     for place, operand in enumerate((low, high)):
-        if isinstance(operand, Ref) and operand.kind == "v":
+        if isinstance(operand, Ref) and operand.kind != "s":
             builder.copy(result[place], operand)
         else:
             builder.emit("v_mov_b32", [result[place]], [operand])
     return result
 
 
-def in_vgpr(builder: Builder, operand: Operand) -> Operand:
-    """The operand where VALU can read it: what may end in an AGPR is copied (the allocator removes the copy if it did
-    not), once in each block."""
-    if isinstance(operand, Ref) and operand.kind in ("va", "a"):
-        if builder.level_of(operand) == builder.level:
-            return builder.pure("copy", operand, size=operand.size)
-        result = builder.register("v", operand.size, operand.register.name)
-        builder.copy(result, operand)
-        return result
-    return operand
-
-
-def joined(builder: Builder, dwords: list[Operand], kind: str = "va") -> Ref:
+def joined(builder: Builder, dwords: list[Operand]) -> Ref:
     """The dwords as one tuple: in place when they already stand side by side, else copied into a new one."""
     first = dwords[0]
     if (
         isinstance(first, Ref)
-        and (kind != "v" or first.kind == "v")
         and all(
             isinstance(d, Ref) and d.register is first.register and d.start == first.start + i
             for i, d in enumerate(dwords)
         )
     ):
         return Ref(first.register, first.start, len(dwords))
-    result = builder.register(kind, len(dwords))
+    result = builder.register("va", len(dwords))
     for i, dword in enumerate(dwords):
         builder.copy(result[i], dword)
     return result

@@ -84,9 +84,8 @@ def _carried_registers(context: Lowering, value: Value) -> list[Ref]:
     if isinstance(value.type, ScalarType):
         return [b.register("s", 2 if value.type.dtype.bits == 64 else 1, value.name)]
     assert isinstance(value.type, TileType) and value.type.layout is not None
-    kind, group = context.tuple_of(value)
-    total = Fragment(b, value.type).dwords
-    tuples = [b.register(kind, min(group, total - start), value.name) for start in range(0, total, group)]
+    group, total = context.tuple_size(value), Fragment(b, value.type).dwords
+    tuples = [b.register("va", min(group, total - start), value.name) for start in range(0, total, group)]
     return [t[i] for t in tuples for i in range(t.size)]
 
 

@@ -21,7 +21,7 @@ from tilec.backend_amdgcn.address import (
     under_mask,
     vector_plus,
 )
-from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, side_by_side
+from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, side_by_side
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
 from tilec.ir import tile
@@ -159,7 +159,7 @@ def _write(context: Lowering, op: tile.SharedWrite) -> None:
         if bytes_each < 4 and part.bit % 32:
             byte = part.bit % 32 // 8
             if byte % 2:
-                data = b.value("v_lshrrev_b32", 8, in_vgpr(b, data))
+                data = b.value("v_lshrrev_b32", 8, data)
             name += "_d16_hi" if byte >= 2 else ""
         writes.append((name, address, data, {"offset": offset} if offset else {}))
     token = b.register("t", 1, op.result.name)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 from tilec.backend_amdgcn import alu
-from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, in_vgpr, pack, round_pair, unpack
+from tilec.backend_amdgcn.address import is_uniform
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, pack, round_pair, unpack
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.dtypes import DType
 from tilec.dtypes import dtype as dtype_of
@@ -87,7 +88,7 @@ def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
     where, name = op.where, op.result.name
 
     def item(index: int) -> Operand:
-        arguments = [in_vgpr(b, f.value(index)) for f in fragments]
+        arguments = [f.value(index) for f in fragments]
         b.where, b.name = where, name
         if function == "where" and dtype.name == "bool":
             return alu.select_mask(b, *arguments)
@@ -98,7 +99,7 @@ def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
             arguments = [f.pair(index) for f in fragments]
             b.where, b.name = where, name
             return alu.pair(b, function, arguments)
-        halves = [[in_vgpr(b, f.value(item)) for f in fragments] for item in (2 * index, 2 * index + 1)]
+        halves = [[f.value(item) for f in fragments] for item in (2 * index, 2 * index + 1)]
         b.where, b.name = where, name
         return alu.fill_pair(b, function, halves)
 
@@ -150,7 +151,7 @@ def _cast(context: Lowering, op: tile.Cast) -> None:
     fragment, where, name = context.fragment(op.source), op.where, op.result.name
 
     def item(index: int) -> Operand:
-        value = in_vgpr(b, fragment.value(index))
+        value = fragment.value(index)
         b.where, b.name = where, name
         return cast_item(context, source, target, value, op.saturate)
 
@@ -313,11 +314,7 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
     for item in plan.distinct_items:
         groups.setdefault(plan.item_of[item], []).append(item)
     flags = dtype.kind == "bool"
-    one_zero = (
-        (lambda item: b.value("v_cndmask_b32", 0, 1, source.value(item)))
-        if flags
-        else (lambda item: in_vgpr(b, source.value(item)))
-    )
+    one_zero = (lambda item: b.value("v_cndmask_b32", 0, 1, source.value(item))) if flags else source.value
 
     def within_lane(items: list[int]) -> Operand:
         pairs = [items[i] // 2 for i in range(0, len(items), 2)]
@@ -328,7 +325,7 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
 
     totals = [within_lane(groups[g]) for g in sorted(groups)]
     for mask in plan.lane_masks:
-        vectors = [total if _in_vector(total) else in_vgpr(b, b.vector(total)) for total in totals]
+        vectors = [b.vector(total) if is_uniform(total) else total for total in totals]
         totals = [combine(_lane_pair(context, vector, mask)) for vector in vectors]
     if plan.crosses_waves:
         totals = _across_waves(context, op, plan.wave_partners, wide, combine, totals)
@@ -357,10 +354,6 @@ def _accumulates_in(dtype: DType) -> DType:
 def _finished(context: Lowering, result: Value, totals: list[Operand]) -> Fragment:
     _bind_rounded(context, result, lambda item: totals[item])
     return context.fragment(result).stored()
-
-
-def _in_vector(operand: Operand) -> bool:
-    return isinstance(operand, Ref) and operand.kind == "v"
 
 
 def _lane_pair(context: Lowering, value: Operand, mask: int) -> list[Operand]:
@@ -423,7 +416,7 @@ def _across_waves(
         b.emit(
             f"ds_write_{width}",
             [token],
-            [own, b.vector(total) if not _in_vector(total) else total],
+            [own, b.vector(total) if is_uniform(total) else total],
             shared=access,
             offset=i * 4 * size * context.target.wave_size,
         )

@@ -29,7 +29,7 @@ from tilec.backend_amdgcn.address import (
     vector_times,
     wide_address,
 )
-from tilec.backend_amdgcn.fragment import Fragment, Stored, in_vgpr, joined, pack, side_by_side, storage_bits, unpack
+from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, pack, side_by_side, storage_bits, unpack
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
@@ -347,7 +347,7 @@ def _store_part(
 ) -> None:
     """Stores 1 or 2 bytes out of a dword: the low ones, or by the d16_hi form those from bit 16 on."""
     if byte % 2:
-        dword, byte = context.b.value("v_lshrrev_b32", 8, in_vgpr(context.b, dword)), byte - 1
+        dword, byte = context.b.value("v_lshrrev_b32", 8, dword), byte - 1
     suffix = "_d16_hi" if byte == 2 else ""
     _buffer(context, access, f"buffer_store_{STORES[bytes_each]}{suffix}", item, data=dword, mask=mask, last=last)
 
@@ -426,7 +426,7 @@ def _raw_item(context: Lowering, fragment: Fragment, item: int) -> Operand:
         )
     per_dword = 32 // bits
     dword = fragment.dword(item // per_dword)
-    dword = b.vector(dword) if is_uniform(dword) else in_vgpr(b, dword)
+    dword = b.vector(dword) if is_uniform(dword) else dword
     return b.value("v_lshrrev_b32", item % per_dword * bits, dword) if item % per_dword else dword
 
 
@@ -450,7 +450,7 @@ def _indexed(
     context: Lowering, tensor: TensorRef, indices: list[Fragment], item: int
 ) -> tuple[list[Operand], Operand | None]:
     """An item's coordinates and the mask of lanes where all are inside (compared unsigned: negative ones are not)."""
-    coordinates = [in_vgpr(context.b, f.value(item)) for f in indices]
+    coordinates = [f.value(item) for f in indices]
     mask: Operand | None = None
     for coordinate, extent in zip(coordinates, tensor.extents):
         inside = context.b.value("v_cmp_gt_u32", extent, coordinate, kind="s", size=2)

@@ -94,13 +94,14 @@ class Lowering:
         ):
             self.values[value] = fragment.stored()
 
-    def tuple_of(self, value: Value) -> tuple[str, int]:
-        """Register kind and tuple size that a tile's readers want: MFMA accumulators choose their file late and are
-        big."""
+    def tuple_size(self, value: Value) -> int:
+        """Dwords of the tuples that a tile's readers want: 4, as memory does, or what a matrix instruction takes."""
+        size = 4
         for op, _ in self.readers.get(value, []):
-            if isinstance(op, tile.Dot) and op.accumulator is value and op.instruction:
-                return "va", self.target.mfma(op.instruction).cd_dwords
-        return "v", 4
+            if isinstance(op, tile.Dot) and op.instruction:
+                mfma = self.target.mfma(op.instruction)
+                size = max(size, mfma.cd_dwords if op.accumulator is value else max(mfma.a_dwords, mfma.b_dwords))
+        return size
 
     def only_feeds_dots(self, value: Value) -> bool:
         readers = self.readers.get(value, [])
