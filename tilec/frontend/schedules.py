@@ -104,6 +104,8 @@ class TileRef:
                 f"{self.part}.split({', '.join(f'{k}={v!r}' for k, v in counts.items())})",
                 limit="counts are integers from 1 up",
             )
+        if strangers := [axis for axis in counts if axis not in ("m", "n", "k")]:
+            raise TilecError(f"{self.part}.split({strangers[0]}=...)", limit="a dot has the axes m, n and k")
         if any(s.tile == self.part.tile for s in self.builder.splits):
             raise TilecError(f"{self.part} is split twice")
         self.builder.splits.append(Split(self.part.tile, tuple(counts), tuple(counts.values())))
@@ -163,7 +165,9 @@ class ScheduleBuilder:
             self._rings.append((name, count))
 
     def stagger(self, halves: int) -> None:
-        """Groups of waves that run one cluster behind each other."""
+        """Two halves of the workgroup's waves, the second one cluster behind the first."""
+        if halves not in (1, 2):
+            raise TilecError(f"stagger(halves={halves!r})", limit="waves run together (1) or in two halves (2)")
         self._stagger = halves
 
     def memory(self, *steps: Step, next_copy: int = 0, name: str = "") -> None:

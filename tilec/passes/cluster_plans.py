@@ -8,8 +8,9 @@ barrier (`cluster.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tilec.errors import TilecError
 from tilec.ir import tile
@@ -121,44 +122,82 @@ def interleave(ops: LoopOps, shape: Shape) -> list[Cluster]:
     return clusters
 
 
+_NOUNS = {"read": "read", "compute": "dot", "copy": "copy"}
+
+
 def custom(ops: LoopOps, shape: Shape, schedule: Schedule) -> list[Cluster]:
-    """The clusters of a schedule spelled out. Raises TilecError where a step names nothing, or an op is left out."""
+    """The clusters of a schedule spelled out. Raises TilecError where a step names nothing, or an op is left out or
+    placed twice."""
+    _check_rings(ops, schedule)
+    steps: dict[str, dict[str, Op]] = {
+        "read": {_name(op.results[0].name): op for op in ops.reads},
+        "compute": {_name(op.results[0].name): op for op in ops.dots},
+        "copy": {_name(_filled(ops, f).name): f for f in (ops.copies or ops.loads)},
+    }
     clusters: list[Cluster] = []
-    where = ops.loop.where
-    by_name = {_name(op.results[0].name): op for op in (*ops.reads, *ops.dots)}
-    by_fill = {_name(_filled(ops, f).name): f for f in (ops.copies or ops.loads)}
-    done: set[Op] = set()
+    done: dict[Op, int] = {}
     leads = dict(schedule.ahead)
     for number, planned in enumerate(schedule.clusters):
-        items: list[Placed] = []
+        cluster = Cluster(planned.kind, planned.name or f"{planned.kind} {number}", [], planned.priority)
         for step in planned.steps:
-            table = by_fill if step.action == "copy" else by_name
-            op = table.get(_name(str(step.part)))
+            op = steps[step.action].get(_name(str(step.part)))
             if op is None:
                 raise TilecError(
-                    f"schedule {schedule.name}: cluster {number} names {step.part}.{step.action}, "
+                    f"schedule {schedule.name}: cluster {number} names the {_NOUNS[step.action]} of {step.part}, "
                     "which the loop does not have",
-                    where=where,
-                    limit=f"it has {', '.join(sorted(table))}",
-                    fix="name a tile of the kernel's loop, or split it first",
+                    where=ops.loop.where,
+                    limit=f"it has the {_NOUNS[step.action]} of {', '.join(_spelled(steps[step.action]))}",
+                    fix="name a tile of the kernel's loop, split as the schedule splits it",
                 )
-            done.add(op)
-            items.append(Placed(op, leads.get(step.part.tile, 0)))
-        clusters.append(Cluster(planned.kind, planned.name or f"{planned.kind} {number}", items, planned.priority))
-    missing = [op for op in (*ops.reads, *ops.dots) if op not in done]
-    if missing:
-        raise TilecError(
-            f"schedule {schedule.name} leaves out {', '.join(op.results[0].name or op.mnemonic for op in missing)}",
-            where=where,
-            limit=f"the loop has {len(ops.reads)} reads and {len(ops.dots)} dots",
-            fix="give each a place in a cluster",
-        )
+            if op in done:
+                raise TilecError(
+                    f"schedule {schedule.name} places the {_NOUNS[step.action]} of {step.part} twice",
+                    where=ops.loop.where,
+                    limit=f"in clusters {done[op]} and {number}",
+                    fix="give each op one place in the trip",
+                )
+            done[op] = number
+            if step.action != "copy":
+                cluster.items.append(Placed(op, leads.get(step.part.tile, 0)))
+        clusters.append(cluster)
+    for kind, of_kind in (("read", ops.reads), ("dot", ops.dots)):
+        if missing := [op for op in of_kind if op not in done]:
+            raise TilecError(
+                f"schedule {schedule.name} leaves out the {kind} of {', '.join(op.results[0].name for op in missing)}",
+                where=ops.loop.where,
+                limit=f"the loop has {len(ops.reads)} reads and {len(ops.dots)} dots",
+                fix="give each a place in a cluster",
+            )
     for op in ops.others:
         users = [c for c in clusters if any(set(op.results) & set(i.op.operands) for i in c.items)]
         (users[0] if users else clusters[-1]).items.insert(0, Placed(op))
     budget = [planned.copies for planned in schedule.clusters]
-    _place_fills(ops, clusters, shape, budget if any(budget) else None)
+    _place_fills(ops, clusters, shape, budget if any(budget) else None, done)
     return clusters
+
+
+def _check_rings(ops: LoopOps, schedule: Schedule) -> None:
+    """The rings that a schedule asks for are those of tiles that the loop reads, all of one depth."""
+    tiles = list(dict.fromkeys(read.results[0].name.partition("[")[0] for read in ops.reads))
+    asked = dict(schedule.rings)
+    if strangers := [name for name in asked if name not in tiles]:
+        raise TilecError(
+            f"schedule {schedule.name} asks for a ring of {strangers[0]}, which the loop does not read from LDS",
+            where=ops.loop.where,
+            limit=f"it reads {', '.join(tiles)}",
+        )
+    if len(set(asked.values())) > 1:
+        raise TilecError(
+            f"schedule {schedule.name} asks for rings of different depth",
+            where=ops.loop.where,
+            limit=f"{', '.join(f'{name}={depth}' for name, depth in asked.items())}; "
+            "the trip's number says which slot, alike for all tiles of a loop",
+            fix="give every tile the same number of buffers",
+        )
+
+
+def _spelled(table: dict[str, Op]) -> list[str]:
+    return sorted(name.replace(",", ", ") for name in table)
 
 
 def _name(text: str) -> str:
@@ -195,15 +234,22 @@ def _after(ops: LoopOps, clusters: list[Cluster]) -> None:
     clusters[-1].items += [Placed(op) for op in ops.others if op not in placed]
 
 
-def _place_fills(ops: LoopOps, clusters: list[Cluster], shape: Shape, budget: list[int] | None = None) -> None:
-    """Fills in the order in which their rings become free, each in the first cluster with room where its slot is free:
-    the trip's read of the ring lies `1 + stagger` clusters (with barriers between) back. Beyond the end of the trip:
-    the next trip's first."""
+def _place_fills(
+    ops: LoopOps,
+    clusters: list[Cluster],
+    shape: Shape,
+    budget: list[int] | None = None,
+    fixed: Mapping[Op, int] = MappingProxyType({}),
+) -> None:
+    """Fills in the order in which their rings become free, each in its cluster of `fixed`, or in the first one with
+    room (of `budget` a trip) where its slot is free: the trip's read of the ring lies `1 + stagger` clusters (with
+    barriers between) back. Beyond the end of the trip: the next trip's first."""
     count = len(clusters)
     fillers = ops.copies or ops.loads
+    free_to_place = [fill for fill in fillers if fill not in fixed]
     hosts = [i for i, c in enumerate(clusters) if c.kind != "compute"]
     if budget is None:
-        share = -(-len(fillers) // len(hosts))
+        share = -(-len(free_to_place) // max(1, len(hosts)))
         budget = [share if i in hosts else 0 for i in range(count)]
     last_read: dict[Value, int] = {}
     for position, cluster in enumerate(clusters):
@@ -211,28 +257,26 @@ def _place_fills(ops: LoopOps, clusters: list[Cluster], shape: Shape, budget: li
             if isinstance(item.op, tile.SharedRead):
                 last_read[item.op.buffer] = max(position - item.ahead * count, last_read.get(item.op.buffer, -count))
     queue = sorted(last_read, key=lambda ring: last_read[ring])
-    room = {position: budget[position % count] for position in range(-count, 3 * count)}
+    room = list(budget)
     for ring in queue:
         fill = ops.fill(ring)
-        if ops.direct:
-            free = _free_from(clusters, last_read[ring], shape.stagger)
-            place = next((p for p in range(free, 2 * count) if room[p] > 0), None)
+        # Through registers: loaded from the head of the trip on, written when the last trip's readers are done with the
+        # slot.
+        free = _free_from(clusters, last_read[ring], shape.stagger) if ops.direct else 0
+        if fill in fixed:
+            place = next(p for p in range(free, free + count) if p % count == fixed[fill])
+        else:
+            place = next((p for p in range(free, free + count) if room[p % count] > 0), None)
             if place is None:
                 raise TilecError(
                     f"no cluster has room for the copy of {ring.name.removesuffix('_lds')}",
                     where=ops.loop.where,
-                    limit=f"{len(queue)} copies, room for {sum(budget)} in a trip",
-                    fix="raise next_copy of a memory cluster",
+                    limit=f"{len(free_to_place)} copies without a place of their own, room for {sum(budget)} in a trip",
+                    fix="raise next_copy of a memory cluster, or place the copy",
                 )
-            room[place] -= 1
-            trips, cluster = divmod(place, count)
-            clusters[cluster].items.append(Placed(fill, shape.slots - trips))
-            continue
-        # Through registers: loaded from the head of the trip on, written when the last trip's readers are done with the
-        # slot.
-        place = next(p for p in range(count) if room[p] > 0)
-        room[place] -= 1
-        clusters[place].items.append(Placed(fill, 1))
+            room[place % count] -= 1
+        trips, cluster = divmod(place, count)
+        clusters[cluster].items.append(Placed(fill, shape.slots - trips if ops.direct else 1))
     if not ops.direct:
         for ring in queue:
             free = max(_free_from(clusters, last_read[ring], shape.stagger) if shape.slots == 1 else 0, 0)

@@ -55,6 +55,13 @@ def plan(
             # Of equally fast instructions the large one leaves fewer lanes to combine.
             first = (used, -crossed, mfma.flops_per_cycle, mfma.m * mfma.n) if whole else ()
             choices.append(((*first, -speed, used, -reads, -grid[0]), mfma, grid))
+    if not choices:
+        raise TilecError(
+            f"dot of {m}x{n} can't be shared by {waves} waves",
+            where=op.where,
+            limit=f"{fitting[0].m}x{fitting[0].n} is what one wave takes at least, and all take alike",
+            fix="choose a power of two of waves, or tile sizes that its factors divide",
+        )
     choices.sort(key=lambda choice: choice[0], reverse=True)
     if any(held):
         plans = (_plan(op, mfma, grid, waves, swapped, target) for _, mfma, grid in choices)
