@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -240,3 +241,21 @@ def test_dots_of_a_cluster_and_waves_that_run_together():
     for k in (0, 64, 128, 330):
         arguments, expected = problem(128, 127, k)
         run_and_compare(kernel, arguments, expected)
+
+
+def test_halves_of_an_odd_number_of_waves():
+    def custom(s):
+        s.stagger(halves=2)
+        s.memory(s.a.read, s.b.read, next_copy=2)
+        s.compute(s.acc)
+    assert message(schedules.build(custom, 1, None), tile=64) == """\
+schedule custom staggers two halves of the waves
+  limit: the workgroup has 1 wave
+  try: give the schedule an even number of waves"""
+
+
+def test_a_schedule_without_clusters_leaves_the_loop_to_the_pipeline():
+    kernel = compiled(schedules.build(lambda s: None, 4, None))
+    assert kernel.waves == 4 and kernel.asm == gemm.compile(
+        *(tc.spec(element, (ROWS, ROWS)) for element in ("bf16", "bf16", "f32")), arch="gfx950", BM=128, BN=128, BK=64,
+        schedule=replace(schedules.simple(), waves=4)).asm

@@ -44,6 +44,15 @@ def cluster(program: Program, target: Target, schedule: Schedule | None) -> Prog
     """The program with its filling loops in clusters, where the schedule has any."""
     if schedule is None or (schedule.is_named and schedule.name == "simple"):
         return program
+    if not (schedule.is_named or schedule.clusters or schedule.rings or schedule.ahead or schedule.stagger > 1):
+        return program  # it says how many waves, which registers or what order, and nothing of clusters
+    if schedule.stagger > 1 and program.waves % 2:
+        raise TilecError(
+            f"schedule {schedule.name} staggers two halves of the waves",
+            where=program.where,
+            limit=f"the workgroup has {program.waves} wave{'s' if program.waves > 1 else ''}",
+            fix="give the schedule an even number of waves",
+        )
     defining = definitions(program.body)
     chosen: dict[tile.For, _Plan] = {}
     for op in program.walk():
