@@ -209,11 +209,14 @@ class _Clustered:
         last = used - 1 - self.plan.shape.stagger
         place = next((p for p in range(last, done - 1, -1) if self.clusters[p % self.count].barrier), None)
         if place is None:
+            trips = used // self.count - done // self.count
+            later = f" {trips} trip{'s' if trips > 1 else ''} later" if trips > 0 else ""
             raise TilecError(
                 f"the clusters leave no barrier between {_named(first)} and {_named(second)}",
                 where=self.ops_.loop.where,
-                limit=f"positions {done} and {used} of clusters, the halves run {self.plan.shape.stagger} apart",
-                fix="move the copy to a later cluster, or the read to an earlier one",
+                limit=f"they run in cluster {done % self.count} and in cluster {used % self.count}{later}, "
+                f"of {self.count}; waves are up to {self.plan.shape.stagger} clusters apart",
+                fix=f"move {_named(first)} to an earlier cluster, or {_named(second)} to a later one",
             )
         found.setdefault(place % self.count, []).append(_Awaited(token, -(place // self.count), reason))
 
