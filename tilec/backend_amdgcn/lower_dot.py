@@ -47,7 +47,7 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
             if row == row_list[-1]:
                 right.fetch(column_list, following)
             for step in steps:
-                for column in column_list:
+                for column in reversed(column_list):  # the column read last first: one wait covers the step
                     first, second = left.at(row, step), right.at(column, step)
                     result = b.register("va", size, op.result.name)
                     b.emit(
