@@ -8,7 +8,7 @@ of elementwise ops with one reader each needs no registers for whole intermediat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilec.backend_amdgcn.builder import Builder
 from tilec.dtypes import DType
@@ -125,6 +125,39 @@ class Paired(Fragment):
         return self.value(index)
 
 
+def moved(source: Fragment, type: TileType, items: Sequence[int]) -> Fragment:
+    """The tile whose item i is the source's item `items[i]`, bits untouched."""
+    b, bits = source.builder, source.bits
+    if list(items) == list(range(source.items)) and isinstance(source, Stored):
+        return Stored(b, type, source.stored().refs)
+    if bits >= 32:
+        size = bits // 32
+        return Packed(b, type, lambda index: source.dword(items[index // size] * size + index % size))
+
+    def dword(index: int) -> Operand:
+        bytes_each, count = bits // 8, 32 // bits
+        taken = items[index * count : (index + 1) * count]
+        places = [(item // count, item % count * bytes_each + byte) for item in taken for byte in range(bytes_each)]
+        return _permuted(b, source, places)
+
+    return Packed(b, type, dword)
+
+
+def _permuted(b: Builder, source: Fragment, places: list[tuple[int, int]]) -> Operand:
+    """A dword of up to four bytes, each given as (dword, byte) of the source."""
+    wanted = list(dict.fromkeys(dword for dword, _ in places))
+    if len(wanted) > 2:
+        low, high = _permuted(b, source, places[:2]), _permuted(b, source, places[2:])
+        return b.value("v_perm_b32", high, low, 0x05040100)
+    if len(wanted) == 1 and [byte for _, byte in places] == list(range(len(places))):
+        return source.dword(wanted[0])
+    # v_perm_b32 picks bytes: 0-3 from its second source, 4-7 from its first, 0x0c is zero.
+    codes = [byte + 4 * wanted.index(dword) for dword, byte in places] + [0x0C] * (4 - len(places))
+    selector = sum(code << 8 * place for place, code in enumerate(codes))
+    low, high = (source.dword(dword) for dword in (wanted[0], wanted[-1]))
+    return b.value("v_perm_b32", high, low, selector)
+
+
 def _side_by_side(dwords: list[Operand]) -> Ref | None:
     """Two dwords as the aligned pair that they are."""
     if len(dwords) != 2:
@@ -222,21 +255,25 @@ def round_pair(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
     if dtype.name == "bf16":
         if b.target.has("cvt_pk_bf16_f32"):
             return b.value("v_cvt_pk_bf16_f32", low, high)
-        return b.value("v_perm_b32", _bf16_bits(b, high), _bf16_bits(b, low), 0x07060302)
+        return b.value("v_perm_b32", *_bf16_bits(b, [high, low]), 0x07060302)
     assert dtype.name == "f16"
     if b.target.has("cvt_pk_f16_f32"):
         return b.value("v_cvt_pk_f16_f32", low, high)
     return b.value("v_pack_b32_f16", b.value("v_cvt_f16_f32", low), b.value("v_cvt_f16_f32", high))
 
 
-def _bf16_bits(b: Builder, value: Operand) -> Operand:
-    """An f32 whose high half is the value rounded to bf16 (round half to even on the bits; a NaN stays one and is made
-    quiet)."""
-    if isinstance(value, Immediate):
-        bits = value.value & 0xFFFFFFFF
-        return value if bits & 0xFFFF == 0 else Immediate(bits + 0x7FFF + (bits >> 16 & 1))
-    odd = b.value("v_bfe_u32", value, 16, 1)
-    rounded = b.value("v_add3_u32", value, odd, 0x7FFF)
-    quiet = b.value("v_or_b32", 0x00400000, value)
-    is_nan = b.value("v_cmp_u_f32", value, value, kind="s", size=2)
-    return b.value("v_cndmask_b32", rounded, quiet, is_nan)
+def _bf16_bits(b: Builder, values: list[Operand]) -> list[Operand]:
+    """f32 values whose high halves are the values rounded to bf16 (round half to even on the bits; a NaN stays one and
+    is made quiet). Step by step for all of them, so that no instruction waits for the one before it."""
+    known = [_rounded_bits(v.value & 0xFFFFFFFF) if isinstance(v, Immediate) else None for v in values]
+    unknown = [v for v in values if not isinstance(v, Immediate)]
+    odd = [b.value("v_bfe_u32", value, 16, 1) for value in unknown]
+    rounded = [b.value("v_add3_u32", value, bit, 0x7FFF) for value, bit in zip(unknown, odd)]
+    is_nan = [b.value("v_cmp_u_f32", value, value, kind="s", size=2) for value in unknown]
+    quiet = [b.value("v_or_b32", 0x00400000, value) for value in unknown]
+    chosen = iter([b.value("v_cndmask_b32", *choice) for choice in zip(rounded, quiet, is_nan)])
+    return [next(chosen) if number is None else Immediate(number) for number in known]
+
+
+def _rounded_bits(bits: int) -> int:
+    return bits if bits & 0xFFFF == 0 else bits + 0x7FFF + (bits >> 16 & 1)

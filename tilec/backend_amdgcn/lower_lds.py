@@ -21,13 +21,14 @@ from tilec.backend_amdgcn.address import (
     under_mask,
     vector_plus,
 )
-from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, side_by_side
+from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, moved, side_by_side
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.errors import InternalError
 from tilec.ir import tile
-from tilec.ir.core import Op, SharedType, Value
+from tilec.ir.conversion import conversion
+from tilec.ir.core import Op, SharedType, TileType, Value
 from tilec.ir.layout import Layout
-from tilec.ir.lds_access import LdsAccess, LdsPart, lds_access, read_access
+from tilec.ir.lds_access import LdsAccess, LdsPart, grouped, lds_access, read_access
 from tilec.ir.machine import Immediate, Instruction, Operand, Ref, SharedAccess
 
 WRITES = {
@@ -140,11 +141,15 @@ def _grid_part(context: Lowering, grid: tuple[tuple[int, int], ...], bits: int) 
 
 def _write(context: Lowering, op: tile.SharedWrite) -> None:
     b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
-    layout = op.value.type.layout
-    access = lds_access(layout, op.buffer.type.layout, context.target, writes=True)
+    shared, held = op.buffer.type.layout, op.value.type.layout
+    layout = grouped(held, shared.order)
+    access = lds_access(layout, shared, context.target, writes=True)
     if access is None:
-        raise InternalError(f"no LDS write from {layout} to {op.buffer.type.layout}", where=op.where)
+        raise InternalError(f"no LDS write from {layout} to {shared}", where=op.where)
     fragment = context.fragment(op.value)
+    if layout != held:
+        type = TileType(op.value.type.shape, op.value.type.dtype, layout)
+        fragment = moved(fragment, type, conversion(held, layout).items)
     addresses = _Addresses(context, access, buffer, slot)
     bytes_each = access.instruction.bytes
     kept = set(layout.replication().items)

@@ -13,7 +13,7 @@ from functools import partial
 
 from tilec.backend_amdgcn import alu
 from tilec.backend_amdgcn.address import is_uniform
-from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, pack, round_pair, unpack
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, moved, pack, round_pair, unpack
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.dtypes import DType
 from tilec.dtypes import dtype as dtype_of
@@ -292,8 +292,10 @@ def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
     if plan.kind in ("identity", "registers"):
         if plan.items == tuple(range(source.items)):
             context.values[op.result] = _rebound(context, source, op.result.type)
-        else:
+        elif op.result.type.dtype.kind == "bool":
             context.bind(op.result, lambda item: source.value(plan.items[item]), cheap=isinstance(source, Stored))
+        else:
+            context.values[op.result] = moved(source, op.result.type, plan.items)
         return
     raise InternalError(f"conversion of kind {plan.kind} should go through LDS", where=op.where)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +114,13 @@ def lds_access(register: Layout, shared: SharedLayout, target: Target, writes: b
         if plan is not None:
             return plan
     return None
+
+
+def grouped(register: Layout, order: Sequence[int]) -> Layout:
+    """The layout of a tile on its way to LDS: a lane's items renumbered so that those along the axis that LDS runs
+    along first come first. A tile that was loaded along another axis is so transposed within lanes."""
+    along = sorted((basis for basis in register.item if basis[order[0]]), key=lambda basis: basis[order[0]])
+    return replace(register, item=(*along, *(basis for basis in register.item if not basis[order[0]])))
 
 
 def read_access(register: Layout, shared: SharedLayout, target: Target) -> LdsAccess | None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from tilec.dtypes import dtype as dtype_of
 from tilec.errors import InternalError, Location
 from tilec.ir import tile
-from tilec.ir.blocked import blocked
+from tilec.ir.blocked import LayoutBuilder, blocked
 from tilec.ir.conversion import conversion, reduction
 from tilec.ir.core import Block, Builder, Op, Program, ScalarType, SharedType, TensorType, TileType, TokenType, Value
 from tilec.ir.layout import Layout
-from tilec.ir.lds_access import copy_layout
+from tilec.ir.lds_access import copy_layout, grouped
 from tilec.ir.schedule import Schedule
 from tilec.passes import dots
 from tilec.passes.swizzle import Access, solve
@@ -569,7 +569,8 @@ class _Rewriter:
                 )
             )
         else:
-            buffer = self._buffer(load.result, [Access("write", "write", memory), read], order)
+            memory, order = self._on_the_way(type, memory, order, read)
+            buffer = self._buffer(load.result, [_written(memory, order), read], order)
             loaded = self._emit(
                 load.replace(
                     tensor=self.done[load.tensor],
@@ -581,6 +582,43 @@ class _Rewriter:
             self._emit(tile.SharedWrite(buffer, loaded, results=token, where=load.where))
         type = TileType(value.type.shape, value.type.dtype, layout)
         return self._shared_read(buffer, Value(type, load.result.name), axes, load.where)
+
+    def _on_the_way(
+        self, type: TileType, memory: Layout, order: tuple[int, ...], read: Access
+    ) -> tuple[Layout, tuple[int, ...]]:
+        """How a tile is loaded that is then written to LDS, and the order of axes there: as it lies in memory, or
+        transposed within lanes, each of which loads a block of both axes, where LDS then takes fewer cycles."""
+        choices = [(memory, order)]
+        if len(order) == 2:
+            held = self.program.waves * self.target.wave_size
+            each = type.shape[0] * type.shape[1] // held if type.shape[0] * type.shape[1] % held == 0 else 0
+            narrow, most = 64 // type.dtype.bits, 128 // type.dtype.bits
+            for vector, group in ((most, most), (most, narrow), (narrow, narrow), (narrow, narrow // 2)):
+                if memory.vector_width(order[0]) >= vector and group > 1 and each % (vector * group) == 0 and each:
+                    choices.append((self._block_by_lane(type.shape, order, vector, group), order[::-1]))
+
+        def cycles(choice: tuple[Layout, tuple[int, ...]]) -> int:
+            layout, axes = choice
+            bits = max(8, type.dtype.bits)
+            try:
+                return solve([_written(layout, axes), read], type.shape, bits, self.target, axes).cost
+            except InternalError:
+                return 1 << 62
+
+        return min(choices, key=cycles)
+
+    def _block_by_lane(self, shape: tuple[int, ...], order: tuple[int, ...], vector: int, group: int) -> Layout:
+        """Each lane loads `group` vectors one under the other."""
+        layout = LayoutBuilder(shape)
+        layout.take("item", order[0], vector, odd=False)
+        layout.take("item", order[1], group, odd=False)
+        for part, count in (("lane", self.target.wave_size), ("wave", self.program.waves)):
+            for axis in order:
+                count //= layout.take(part, axis, math.gcd(count, layout.left(axis)), odd=part == "wave")
+            layout.replicate(part, count)
+        for axis in order:
+            layout.take("item", axis, layout.left(axis))
+        return layout.build()
 
     def _shared_read(self, buffer: Value, result: Value, axes: tuple[int, ...], where: Location | None) -> Value:
         self._emit(
@@ -614,6 +652,10 @@ class _Rewriter:
         buffer = Value(SharedType(type.shape, type.dtype, 1, solution.shared), f"{load.result.name}_lds")
         self.buffers.append(tile.Alloc(results=(buffer,)))
         return buffer, copying
+
+
+def _written(layout: Layout, order: tuple[int, ...]) -> Access:
+    return Access("write", "write", grouped(layout, order))
 
 
 def _memory_order(layout: Layout) -> tuple[int, ...]:
