@@ -142,7 +142,9 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
             _verify(step, before, current)
     assert isinstance(current, machine.Program)
     if verify:
-        _no_faults(clustercheck.check(stages["barriers"], current))
+        clustered = stages["barriers"]
+        assert isinstance(clustered, Program)
+        _no_faults(clustercheck.check(clustered, current))
     start = time.perf_counter()
     text, lines = emit.text(current)
     seconds["emit"] = time.perf_counter() - start

@@ -124,7 +124,7 @@ class _Walk:
                 yield fault
                 continue
             after = self._after(place, state)
-            crossing = [p for successor in flow.following[place] for p in self.halves.get(successor, ())
+            crossing = [p for successor in flow.following[place] for p in self.halves.get(successor, [])
                         if self.starts[p] == successor and len(flow.following[place]) > 1]
             if crossing:                             # half of the waves pass a barrier, the others go around it
                 fault, after = self._cross(crossing, after)

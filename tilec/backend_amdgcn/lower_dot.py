@@ -21,13 +21,13 @@ from tilec.ir.machine import Immediate, Operand, Ref
 
 def _dot(context: Lowering, op: tile.Dot) -> None:
     b = context.b
-    mfma = context.target.mfma(op.instruction, op.a.type.dtype.name, op.b.type.dtype.name)
+    mfma = context.target.mfma(op.instruction, op.a.dtype.name, op.b.dtype.name)
     rows, columns = (mfma.n, mfma.m) if op.swapped else (mfma.m, mfma.n)
     a_dwords, b_dwords = (mfma.b_dwords, mfma.a_dwords) if op.swapped else (mfma.a_dwords, mfma.b_dwords)
     left = _Operand(context, op.a, a_dwords, 0)
     right = _Operand(context, op.b, b_dwords, 1)
-    accumulator, layout = context.fragment(op.accumulator), op.result.type.layout
-    size, per_item = mfma.cd_dwords, max(1, op.result.type.dtype.bits // 32)
+    accumulator, layout = context.fragment(op.accumulator), op.result.layout
+    size, per_item = mfma.cd_dwords, max(1, op.result.dtype.bits // 32)
     current: dict[tuple[int, int], Operand] = {}
     for first in range(0, accumulator.dwords, size):
         row, column = layout.item_offset(first // per_item)
@@ -66,7 +66,7 @@ class _Operand:
 
     def __init__(self, context: Lowering, value: Value, dwords: int, free_axis: int):
         self.context, self.fragment, self.dwords = context, context.fragment(value), dwords
-        self.places = _places(value.type.layout, self.fragment, dwords, free_axis)
+        self.places = _places(value.layout, self.fragment, dwords, free_axis)
         self.steps = len(next(iter(self.places.values())))
         self.steps_per_read = max(1, self.fragment.dwords_per_read // dwords)
         self.known: dict[tuple[int, int], Ref] = {}

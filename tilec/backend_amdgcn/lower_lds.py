@@ -141,14 +141,14 @@ def _grid_part(context: Lowering, grid: tuple[tuple[int, int], ...], bits: int) 
 
 def _write(context: Lowering, op: tile.SharedWrite) -> None:
     b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
-    shared, held = op.buffer.type.layout, op.value.type.layout
+    shared, held = op.buffer.shared_layout, op.value.layout
     layout = grouped(held, shared.order)
     access = lds_access(layout, shared, context.target, writes=True)
     if access is None:
         raise InternalError(f"no LDS write from {layout} to {shared}", where=op.where)
     fragment = context.fragment(op.value)
     if layout != held:
-        type = TileType(op.value.type.shape, op.value.type.dtype, layout)
+        type = TileType(op.value.shape, op.value.dtype, layout)
         fragment = moved(fragment, type, conversion(held, layout).items)
     addresses = _Addresses(context, access, buffer, slot)
     bytes_each = access.instruction.bytes
@@ -187,10 +187,10 @@ def _read(context: Lowering, op: tile.SharedRead) -> None:
     nothing touches LDS in between."""
     buffer, slot = context.values[op.buffer], _slot(context, op.slot)
     result = op.results[0]
-    layout = buffer_side(result.type.layout, op.axes)
-    access = read_access(layout, op.buffer.type.layout, context.target)
+    layout = buffer_side(result.layout, op.axes)
+    access = read_access(layout, op.buffer.shared_layout, context.target)
     if access is None:
-        raise InternalError(f"no LDS read from {op.buffer.type.layout} to {layout}", where=op.where)
+        raise InternalError(f"no LDS read from {op.buffer.shared_layout} to {layout}", where=op.where)
     fragment = _LdsFragment(
         context, op, access, _Addresses(context, access, buffer, slot), buffer.access(slot, op.phase)
     )
@@ -258,7 +258,7 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
     (facts/isa: LDS-DMA). The immediate moves the place in memory as well: lane offsets are that much smaller, and
     the base that much earlier, so that one write of M0 serves all copies whose places it can reach."""
     b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
-    tensor, shared, layout = context.values[op.tensor], op.buffer.type.layout, op.layout
+    tensor, shared, layout = context.values[op.tensor], op.buffer.shared_layout, op.layout
     assert layout is not None and shared is not None
     access = tile_access(context, tensor, [context.scalar(i) for i in op.indices], layout, op.inside)
     vector = min(layout.vector_width(tensor.type.contiguous), 16 * 8 // shared.element_bits)

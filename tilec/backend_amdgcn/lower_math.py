@@ -27,7 +27,7 @@ from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
 
 
 def _constant(context: Lowering, op: tile.Constant) -> None:
-    b, dtype = context.b, op.result.type.dtype
+    b, dtype = context.b, op.result.dtype
     bits = alu.bits_of(op.value, dtype)
     if isinstance(op.result.type, ScalarType):
         context.values[op.result] = b.pair(bits & 0xFFFFFFFF, bits >> 32) if dtype.bits == 64 else Immediate(bits)
@@ -50,7 +50,7 @@ def _uniform_item(context: Lowering, dtype: DType, scalar: Operand) -> Operand:
 
 
 def _iota(context: Lowering, op: tile.Iota) -> None:
-    layout = op.result.type.layout
+    layout = op.result.layout
     if not layout.additive:
         raise InternalError(f"iota in a layout that is not additive: {layout}", where=op.where)
     base = context.coordinate(layout, op.axis)
@@ -80,7 +80,7 @@ def add_constant(context: Lowering, base: Operand, offset: int) -> Operand:
 def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
     b, function = context.b, op.function
     data = op.arguments[-1]
-    dtype = data.type.dtype
+    dtype = data.dtype
     if isinstance(op.result.type, ScalarType):
         context.values[op.result] = alu.scalar(b, function, dtype, [context.scalar(a) for a in op.arguments])
         return
@@ -103,8 +103,8 @@ def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
         b.where, b.name = where, name
         return alu.fill_pair(b, function, halves)
 
-    pairs = alu.comes_in_pairs(function, dtype) or alu.fills_pairs(function, dtype) and _wanted_in_pairs(context, op.result)
-    if pairs and op.result.type.layout.items % 2 == 0:
+    wanted = alu.fills_pairs(function, dtype) and _wanted_in_pairs(context, op.result)
+    if (wanted or alu.comes_in_pairs(function, dtype)) and op.result.layout.items % 2 == 0:
         context.bind(op.result, pair, of=Paired)
     else:
         _bind_rounded(context, op.result, item, wraps=function in _CAN_LEAVE_RANGE)
@@ -113,7 +113,7 @@ def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
 def _wanted_in_pairs(context: Lowering, value: Value) -> bool:
     """Whether an op reads the items of a tile two at a time."""
     return any(
-        isinstance(reader, tile.Elementwise) and alu.comes_in_pairs(reader.function, value.type.dtype)
+        isinstance(reader, tile.Elementwise) and alu.comes_in_pairs(reader.function, value.dtype)
         or isinstance(reader, tile.Reduce) and reader.kind == "sum"
         for reader, _ in context.readers.get(value, []))
 
@@ -124,11 +124,11 @@ _CAN_LEAVE_RANGE = ("add", "sub", "mul", "neg", "shl", "fma", "not", "abs", "flo
 def _bind_rounded(context: Lowering, result: Value, item: Callable[[int], Operand], wraps: bool = True) -> None:
     """Binds items that were computed wider than the result's type: 16-bit floats are rounded in pairs, small integers
     wrapped."""
-    dtype = result.type.dtype
+    dtype = result.dtype
     if dtype.name == "bool" or dtype.bits >= 32 or not (dtype.is_float or wraps):
         context.bind(result, item)
         return
-    per_dword, total = 32 // dtype.bits, result.type.layout.items
+    per_dword, total = 32 // dtype.bits, result.layout.items
     b = context.b
 
     def dword(index: int) -> Operand:
@@ -141,7 +141,7 @@ def _bind_rounded(context: Lowering, result: Value, item: Callable[[int], Operan
 
 
 def _cast(context: Lowering, op: tile.Cast) -> None:
-    b, source, target = context.b, op.source.type.dtype, op.result.type.dtype
+    b, source, target = context.b, op.source.dtype, op.result.dtype
     for dtype in (source, target):
         if dtype.is_float and dtype.bits < 16 or dtype.bits < 8:
             raise TilecError(f"casts of {dtype} are not supported yet", where=op.where, fix="use bf16, f16 or f32")
@@ -264,13 +264,13 @@ def _broadcast(context: Lowering, op: tile.Broadcast) -> None:
     result = op.result
     if isinstance(op.source.type, ScalarType):
         scalar = context.scalar(op.source)
-        context.bind(result, lambda item: _uniform_item(context, result.type.dtype, scalar), cheap=True)
+        context.bind(result, lambda item: _uniform_item(context, result.dtype, scalar), cheap=True)
         return
-    items = matching_items(result.type.layout, op.source.type.layout)
+    items = matching_items(result.layout, op.source.layout)
     if items is None:
         raise InternalError(f"broadcast of %{op.source.name} needs data from other lanes", where=op.where)
     source = context.fragment(op.source)
-    if not isinstance(source, Stored) and source.items < len(items) and result.type.dtype.name != "bool":
+    if not isinstance(source, Stored) and source.items < len(items) and result.dtype.name != "bool":
         source = context.values[op.source] = source.stored()
     context.bind(result, lambda item: source.value(items[item]), cheap=True)
 
@@ -288,11 +288,11 @@ def _rebound(context: Lowering, source: Fragment, type: TileType) -> Fragment:
 
 def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
     source = context.fragment(op.source)
-    plan = conversion(op.source.type.layout, op.result.type.layout)
+    plan = conversion(op.source.layout, op.result.layout)
     if plan.kind in ("identity", "registers"):
         if plan.items == tuple(range(source.items)):
             context.values[op.result] = _rebound(context, source, op.result.type)
-        elif op.result.type.dtype.kind == "bool":
+        elif op.result.dtype.kind == "bool":
             context.bind(op.result, lambda item: source.value(plan.items[item]), cheap=isinstance(source, Stored))
         else:
             context.values[op.result] = moved(source, op.result.type, plan.items)
@@ -305,7 +305,7 @@ def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
 
 def _reduce(context: Lowering, op: tile.Reduce) -> None:
     b, source = context.b, context.fragment(op.source)
-    layout, dtype = op.source.type.layout, op.source.type.dtype
+    layout, dtype = op.source.layout, op.source.dtype
     plan = reduction(layout, op.axis)
     if plan is None:
         raise InternalError(f"reduction along axis {op.axis} of {layout}", where=op.where)

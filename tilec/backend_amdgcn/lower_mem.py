@@ -69,12 +69,12 @@ def bind_parameters(context: Lowering) -> None:
             context.values[value] = field(value.name, "value")
             continue
         assert isinstance(value.type, TensorType)
-        element = value.type.dtype.bits // 8
+        element = value.dtype.bits // 8
         strides = tuple(
-            Immediate(element) if axis == value.type.contiguous else field(value.name, "stride", axis)
-            for axis in range(value.type.rank)
+            Immediate(element) if axis == value.tensor_type.contiguous else field(value.name, "stride", axis)
+            for axis in range(value.rank)
         )
-        extents = tuple(field(value.name, "extent", axis) for axis in range(value.type.rank))
+        extents = tuple(field(value.name, "extent", axis) for axis in range(value.rank))
         written = value in context.written
         context.values[value] = TensorRef(value.type, field(value.name, "base"), strides, extents, written)
 
@@ -116,7 +116,7 @@ def _view(context: Lowering, op: tile.View) -> None:
 
 
 def _load(context: Lowering, op: tile.Load) -> None:
-    access = _access_of(context, op.tensor, op.indices, op.result.type.layout, op.inside)
+    access = _access_of(context, op.tensor, op.indices, op.result.layout, op.inside)
     fill = context.scalar(op.fill) if op.fill is not None else Immediate(0)
     fragment = load_tile(context, access, op.result.type, fill)
     context.values[op.result] = fragment
@@ -502,7 +502,7 @@ def _offset(context: Lowering, tensor: TensorRef, coordinates: list[Operand], ma
 def _scatter(context: Lowering, op: tile.Scatter) -> None:
     b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
     indices = [context.fragment(i) for i in op.indices]
-    kept, lanes = op.value.type.layout.replication(), representative_lanes(context, op.value.type.layout)
+    kept, lanes = op.value.layout.replication(), representative_lanes(context, op.value.layout)
     for item in kept.items:
         coordinates, mask = _indexed(context, tensor, indices, item)
         mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
@@ -522,7 +522,7 @@ _ATOMIC_ADDS = {"i32": "add", "u32": "add", "f32": "add_f32", "i64": "add_x2", "
 def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
     """Out-of-range buffer atomics fault on some hardware (BL-73): EXEC masks them instead."""
     b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
-    element = op.value.type.dtype
+    element = op.value.dtype
     if element.name not in _ATOMIC_ADDS:
         raise TilecError(
             f"atomic add of {element} is not supported",
@@ -531,7 +531,7 @@ def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
             fix="accumulate in f32 or i32",
         )
     indices = [context.fragment(i) for i in op.indices]
-    kept, lanes = op.value.type.layout.replication(), representative_lanes(context, op.value.type.layout)
+    kept, lanes = op.value.layout.replication(), representative_lanes(context, op.value.layout)
     for item in kept.items:
         coordinates, mask = _indexed(context, tensor, indices, item)
         mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
@@ -551,7 +551,7 @@ def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
     lanes = b.pure_sequence(
         [("s_cmp_lg_u32", (inside, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2
     )
-    size, element = tensor.element_bytes, op.result.type.dtype
+    size, element = tensor.element_bytes, op.result.dtype
     result = b.register("v", max(1, size // 4))
     if tensor.type.wide:
         for i in range(result.size):

@@ -81,7 +81,7 @@ class Lowering:
         lazy = of(self.b, value.type, compute)
         readers = self.readers.get(value, [])
         alone = len(readers) == 1 and readers[0][1] is self._home[value] and _reads_items_once(readers[0][0])
-        self.values[value] = lazy if cheap or alone or value.type.dtype.name == "bool" else lazy.stored()
+        self.values[value] = lazy if cheap or alone or value.dtype.name == "bool" else lazy.stored()
 
     def settle(self, value: Value) -> None:
         """What computes its dwords once, when first asked for, does so now if an inner block asks: that block may not

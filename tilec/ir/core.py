@@ -81,6 +81,11 @@ class SharedType:
         assert self.layout is not None
         return -(-self.layout.bytes // 16) * 16
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all slots."""
+        return self.slot_bytes * self.slots
+
 
 @dataclass(frozen=True)
 class TokenType:
@@ -113,8 +118,36 @@ class Value:
     @property
     def rank(self) -> int:
         """The number of axes of a tensor."""
+        return self.tensor_type.rank
+
+    @property
+    def tile_type(self) -> TileType:
+        assert isinstance(self.type, TileType), self
+        return self.type
+
+    @property
+    def tensor_type(self) -> TensorType:
         assert isinstance(self.type, TensorType), self
-        return self.type.rank
+        return self.type
+
+    @property
+    def shared_type(self) -> SharedType:
+        assert isinstance(self.type, SharedType), self
+        return self.type
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of a tile, which form laid_out and later have."""
+        layout = self.tile_type.layout
+        assert layout is not None, self
+        return layout
+
+    @property
+    def shared_layout(self) -> SharedLayout:
+        """The layout of an LDS buffer, once solved."""
+        layout = self.shared_type.layout
+        assert layout is not None, self
+        return layout
 
     def like(self, type: Type | None = None, name: str | None = None) -> Value:
         """A new value with this one's type and name, each replaceable."""

@@ -45,7 +45,7 @@ class _Access:
 
 
 def insert_barriers(program: Program) -> Program:
-    """The program with every barrier that its LDS traffic needs. A wave that is alone needs them for its copies only."""
+    """The program with every barrier that its LDS traffic needs; a wave that is alone, only for its copies."""
     alone = program.waves == 1
     if alone and not any(isinstance(op, tile.AsyncCopy) for op in program.walk()):
         return program.replace(form="clustered")
@@ -137,9 +137,9 @@ class _Walk:
     ) -> _Access:
         first, length = self.places[ring], ring_bytes(ring)
         if slot in self.constants:
-            length //= ring.type.slots
+            length //= ring.shared_type.slots
             first, phase = first + self.constants[slot] * length, None
-        return _Access(ring, first, first + length, ring.type.slots, phase, writes, done, in_order)
+        return _Access(ring, first, first + length, ring.shared_type.slots, phase, writes, done, in_order)
 
 
 def _below(op: Op) -> Iterator[Op]:

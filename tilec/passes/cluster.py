@@ -12,7 +12,7 @@ checked  interpreter before == after; its rule that a copy is read only behind a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
@@ -23,7 +23,6 @@ from tilec.ir.core import (
     Op,
     Program,
     ScalarType,
-    SharedType,
     Substitution,
     TokenType,
     Value,
@@ -141,7 +140,7 @@ def _plan(ops: LoopOps, target: Target, schedule: Schedule) -> _Plan | None:
         clusters = (cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave)(ops, shape)
     else:
         clusters = cluster_plans.custom(ops, shape, schedule)
-    new = {r: r.like(SharedType(r.type.shape, r.type.dtype, slots, r.type.layout)) for r in rings}
+    new = {r: r.like(replace(r.shared_type, slots=slots)) for r in rings}
     return _Plan(ops, clusters, shape, new)
 
 

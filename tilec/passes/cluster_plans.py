@@ -85,7 +85,7 @@ def pingpong(ops: LoopOps, shape: Shape) -> list[Cluster]:
         wanted = _reads_of(ops, dot, seen)
         seen.update(r.results[0] for r in wanted)
         # The smaller operand first: it is free again first, while the larger is still on its way.
-        wanted = sorted(wanted, key=lambda r: r.results[0].type.layout.items)
+        wanted = sorted(wanted, key=lambda r: r.results[0].layout.items)
         clusters.append(Cluster("memory", f"read for {dot.result.name}", [Placed(r) for r in wanted]))
         clusters.append(Cluster("compute", dot.result.name, [*_before(ops, dot, clusters), Placed(dot)], priority=1))
     _after(ops, clusters)

@@ -45,7 +45,7 @@ def plan(
     where no instruction fits its types or sizes."""
     fitting = _fitting(op, target, swapped)
     fitting = [row for row in fitting if row.m == rows_wanted] or fitting
-    m, n = op.accumulator.type.shape
+    m, n = op.accumulator.shape
     choices = []
     for speed, mfma in enumerate(fitting):
         rows, columns = m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n)
@@ -73,8 +73,8 @@ def plan(
 
 def _fitting(op: tile.Dot, target: Target, swapped: bool) -> list[Mfma]:
     """The instructions that divide the dot, the fastest first."""
-    (m, k), n = op.a.type.shape, op.b.type.shape[1]
-    types = op.a.type.dtype, op.b.type.dtype, op.accumulator.type.dtype
+    (m, k), n = op.a.shape, op.b.shape[1]
+    types = op.a.dtype, op.b.dtype, op.accumulator.dtype
     rows = target.mfmas_for(*types)
     if not rows:
         raise TilecError(
@@ -99,8 +99,8 @@ def _fitting(op: tile.Dot, target: Target, swapped: bool) -> list[Mfma]:
 
 
 def _plan(op: tile.Dot, mfma: Mfma, grid: tuple[int, int], waves: int, swapped: bool, target: Target) -> DotPlan:
-    (m, k), n = op.a.type.shape, op.b.type.shape[1]
-    run = _shared_run(mfma, op.a.type.dtype.bits, k)
+    (m, k), n = op.a.shape, op.b.shape[1]
+    run = _shared_run(mfma, op.a.dtype.bits, k)
     layouts = [
         operand(mfma, role, shape, grid, swap=swapped, k_vector=run if role != "c" else 0, wave_size=target.wave_size)
         for role, shape in (("a", (m, k)), ("b", (k, n)), ("c", (m, n)))
@@ -156,10 +156,10 @@ def _reordered(layout: Layout, axis: int, order: dict[int, int]) -> Layout:
 def suggested_waves(program: Program) -> int:
     """Waves of a workgroup where the user names none: 8 (two per SIMD) for dots whose result would take more than half
     of the registers of 4, fewer than 4 where there is less than an instruction's tile for each."""
-    results = [op.result.type for op in program.walk() if isinstance(op, tile.Dot)]
+    results = [op.result for op in program.walk() if isinstance(op, tile.Dot)]
     if not results:
         return 4
-    elements = max(type.shape[0] * type.shape[1] for type in results)
+    elements = max(result.shape[0] * result.shape[1] for result in results)
     return 8 if elements > 256 * 128 else 4 if elements >= 32 * 32 else 2 if elements > 16 * 16 else 1
 
 

@@ -122,11 +122,9 @@ class _Classes:
                     op.result, MOVED, lambda: self.layout(source).permute(axes) if not self.is_leaf(source) else None
                 )
             case tile.Load():
-                tensor = op.tensor.type
-                self._anchor(op.result, LOAD, lambda: self.memory_layout(op.result.type, tensor))
+                self._anchor(op.result, LOAD, lambda: self.memory_layout(op.result.tile_type, op.tensor.tensor_type))
             case tile.Store():
-                tensor = op.tensor.type
-                self._anchor(op.value, STORE, lambda: self.memory_layout(op.value.type, tensor))
+                self._anchor(op.value, STORE, lambda: self.memory_layout(op.value.tile_type, op.tensor.tensor_type))
             case tile.Scatter() | tile.AtomicAdd():
                 self._tie(op.value, *op.indices)
 
@@ -138,7 +136,7 @@ class _Classes:
 
     def source_of(self, value: Value) -> tuple[Op | None, tuple[int, ...]]:
         """The op behind a chain of transpositions, and the axes of its result in the value's order."""
-        axes = tuple(range(len(value.type.shape)))
+        axes = tuple(range(len(value.shape)))
         op = self.defining.get(value)
         while isinstance(op, tile.Permute):
             axes = tuple(op.axes[a] for a in axes)
@@ -149,7 +147,7 @@ class _Classes:
         """How a dot is computed; operands that the program computes are taken as their classes hold them where that
         serves."""
         if op not in self.plans:
-            held = tuple(self._held(value) for value in (op.a, op.b))
+            held = self._held(op.a), self._held(op.b)
             self.plans[op] = dots.plan(
                 op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held
             )
@@ -191,7 +189,7 @@ class _Classes:
         along rows' axis."""
         return next(
             (
-                reader.tensor.type.contiguous != reader.tensor.type.rank - 2
+                reader.tensor.tensor_type.contiguous != reader.tensor.rank - 2
                 for reader, _ in self._followed(op)
                 if isinstance(reader, tile.Store)
             ),
@@ -255,7 +253,7 @@ class _Classes:
     def layout(self, value: Value) -> Layout:
         """The layout of a tile's class (leaves: a default one)."""
         if self.is_leaf(value):
-            return self.default_layout(value.type)
+            return self.default_layout(value.tile_type)
         key = self.find(value)
         if key in self.busy:
             raise _Cycle
@@ -270,7 +268,7 @@ class _Classes:
                 if found is not None:
                     break
             self.busy.discard(key)
-            self.chosen[key] = found or self.default_layout(value.type)
+            self.chosen[key] = found or self.default_layout(value.tile_type)
         return self.chosen[key]
 
 
@@ -330,7 +328,7 @@ class _Rewriter:
         if not isinstance(value.type, TileType):
             return value.like()
         layout = layout or self.classes.layout(value)
-        return value.like(TileType(value.type.shape, value.type.dtype, layout))
+        return value.like(TileType(value.shape, value.dtype, layout))
 
     def _use(self, value: Value, layout: Layout | None = None) -> Value:
         """The new value for an old one; a tile in the layout asked for."""
@@ -353,7 +351,7 @@ class _Rewriter:
             case tile.Broadcast() if isinstance(op.source.type, TileType):
                 made = self._emit(
                     op.replace(
-                        source=self._use(op.source, layout.narrow(op.source.type.shape)),
+                        source=self._use(op.source, layout.narrow(op.source.shape)),
                         results=(self._typed(value, layout),),
                     )
                 )
@@ -371,18 +369,18 @@ class _Rewriter:
         return made
 
     def _converted(self, value: Value, layout: Layout) -> Value:
-        if value.type.layout == layout:
+        if value.layout == layout:
             return value
         known = self._remembered(value, layout)
         if known is not None:
             return known
-        plan = conversion(value.type.layout, layout)
-        type = TileType(value.type.shape, value.type.dtype, layout)
+        plan = conversion(value.layout, layout)
+        type = TileType(value.shape, value.dtype, layout)
         if plan.kind in ("identity", "registers"):
             made = self._emit(tile.ConvertLayout(value, results=(value.like(type),)))
         else:
-            order = _memory_order(value.type.layout)
-            accesses = [Access("write", "write", value.type.layout), Access("read", "read", layout)]
+            order = _memory_order(value.layout)
+            accesses = [Access("write", "write", value.layout), Access("read", "read", layout)]
             buffer = self._buffer(value, accesses, order)
             self._emit(tile.SharedWrite(buffer, value, results=(Value(TokenType(), f"{value.name} written"),)))
             made = self._shared_read(buffer, value.like(type), (), None)
@@ -390,9 +388,9 @@ class _Rewriter:
         return made
 
     def _buffer(self, value: Value, accesses: list[Access], order: tuple[int, ...]) -> Value:
-        dtype = value.type.dtype if value.type.dtype.name != "bool" else dtype_of("u8")
-        solution = solve(accesses, value.type.shape, max(8, dtype.bits), self.target, order)
-        buffer = Value(SharedType(value.type.shape, value.type.dtype, 1, solution.shared), f"{value.name}_lds")
+        dtype = value.dtype if value.dtype.name != "bool" else dtype_of("u8")
+        solution = solve(accesses, value.shape, max(8, dtype.bits), self.target, order)
+        buffer = Value(SharedType(value.shape, value.dtype, 1, solution.shared), f"{value.name}_lds")
         self.buffers.append(tile.Alloc(results=(buffer,)))
         return buffer
 
@@ -463,7 +461,7 @@ class _Rewriter:
             raise InternalError(f"no reduction along axis {op.axis} in {layout}", where=op.where)
         scratch = self._scratch(op, plan) if plan.crosses_waves else None
         result = (
-            op.result.like(TileType(op.result.type.shape, op.result.type.dtype, plan.result))
+            op.result.like(TileType(op.result.shape, op.result.dtype, plan.result))
             if isinstance(op.result.type, TileType)
             else op.result.like()
         )
@@ -476,7 +474,7 @@ class _Rewriter:
         """LDS for one value of each result item of each lane of each wave."""
         from tilec.ir.shared_layout import SharedLayout
 
-        bits = max(32, op.source.type.dtype.bits)
+        bits = max(32, op.source.dtype.bits)
         count = plan.result.items * self.target.wave_size * self.program.waves
         dtype = dtype_of("f64" if bits == 64 else "f32")
         buffer = Value(SharedType((count,), dtype, 1, SharedLayout((count,), bits, (0,))), f"{op.result.name}_waves")
@@ -485,11 +483,11 @@ class _Rewriter:
 
     def _store_layout(self, op: tile.Store) -> Layout:
         """The value's own layout unless it would write short runs where a coalesced one writes long ones."""
-        own, tensor = self.classes.layout(op.value), op.tensor.type
-        if tensor.contiguous is None or not tensor.offsets_fit(op.value.type.shape):
+        own, tensor = self.classes.layout(op.value), op.tensor.tensor_type
+        if tensor.contiguous is None or not tensor.offsets_fit(op.value.shape):
             return own
-        bits = max(8, op.value.type.dtype.bits)
-        better = self.classes.memory_layout(op.value.type, tensor)
+        bits = max(8, op.value.dtype.bits)
+        better = self.classes.memory_layout(op.value.tile_type, tensor)
         short = own.coalescing(tensor.contiguous, bits).run_bytes < 32
         return better if short and better.coalescing(tensor.contiguous, bits).run_bytes >= 64 else own
 
@@ -546,7 +544,7 @@ class _Rewriter:
     def _staged(self, load: tile.Load, axes: tuple[int, ...], value: Value, layout: Layout) -> Value:
         """A load that goes through LDS: by copies past the registers where the architecture and the bounds allow."""
         inverse = tuple(axes.index(a) for a in range(len(axes)))
-        tensor, type = load.tensor.type, load.result.type
+        tensor, type = load.tensor.tensor_type, load.result.tile_type
         memory = self.classes.memory_layout(type, tensor)
         order = _memory_order(memory)
         read = Access(value.name, "read", layout.permute(inverse))
@@ -580,7 +578,7 @@ class _Rewriter:
                 )
             )
             self._emit(tile.SharedWrite(buffer, loaded, results=token, where=load.where))
-        type = TileType(value.type.shape, value.type.dtype, layout)
+        type = TileType(value.shape, value.dtype, layout)
         return self._shared_read(buffer, Value(type, load.result.name), axes, load.where)
 
     def _on_the_way(
@@ -628,7 +626,7 @@ class _Rewriter:
 
     def _copy(self, load: tile.Load, read: Access, order: tuple[int, ...]) -> tuple[Value, Layout] | None:
         """The buffer and layout of a copy straight to LDS, 16 bytes per lane; None where that can't be."""
-        tensor, type = load.tensor.type, load.result.type
+        tensor, type = load.tensor.tensor_type, load.result.tile_type
         contiguous = tensor.contiguous
         if not self.target.has("lds_dma_x4") or contiguous is None or tensor.alignment < 4 or load.fill is not None:
             return None

@@ -10,11 +10,11 @@ checked  interpreter before == after, trip counts from 0; the emulator's race ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilec.dtypes import dtype
 from tilec.ir import tile
-from tilec.ir.core import Block, Builder, Op, Program, ScalarType, SharedType, Substitution, TokenType, Value, clone_op
+from tilec.ir.core import Block, Builder, Op, Program, ScalarType, Substitution, TokenType, Value, clone_op
 from tilec.passes.place_lds import ring_bytes
 from tilec.target import Target
 
@@ -33,15 +33,11 @@ def pipeline(program: Program, target: Target) -> Program:
     chosen: dict[tile.For, _Plan] = {}
     for plan in plans:
         if _fits(plan, 2, target):
-            rings.update({r: r.like(_with_slots(r.type, 2)) for r in plan.rings})
+            rings.update({r: r.like(replace(r.shared_type, slots=2)) for r in plan.rings})
         elif plan.direct:
             continue  # copies past the registers need a slot that nobody reads
         chosen[plan.loop] = plan
     return program.replace(body=_Rewrite(rings, chosen).block(program.body)) if chosen else program
-
-
-def _with_slots(type: SharedType, slots: int) -> SharedType:
-    return SharedType(type.shape, type.dtype, slots, type.layout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +47,7 @@ class _Plan:
 
     loop: tile.For
     ahead: tuple[Op, ...]
-    writes: tuple[Op, ...]
+    writes: tuple[tile.SharedWrite, ...]
     rest: tuple[Op, ...]
     rings: tuple[Value, ...]
     direct: bool
@@ -64,12 +60,13 @@ def _plan(loop: tile.For) -> _Plan | None:
     body = loop.body.ops
     loads = {op.result: op for op in body if isinstance(op, tile.Load)}
     writes = [op for op in body if isinstance(op, tile.SharedWrite) and op.value in loads]
-    copies: list[Op] = [op for op in body if isinstance(op, tile.AsyncCopy)] + [loads[w.value] for w in writes]
-    if not copies or any(op.slot is not None for op in (*writes, *copies) if not isinstance(op, tile.Load)):
+    direct = [op for op in body if isinstance(op, tile.AsyncCopy)]
+    copies = [*direct, *(loads[w.value] for w in writes)]
+    if not copies or any(op.slot is not None for op in (*writes, *direct)):
         return None
     if any(not c.inside or any(i is counter and not ok for i, ok in zip(c.indices, c.inside)) for c in copies):
         return None  # the loop over the rest of a split: a trip or two
-    if any(isinstance(c, tile.Load) and c.tensor.type.alignment < 4 for c in copies):
+    if any(isinstance(c, tile.Load) and c.tensor.tensor_type.alignment < 4 for c in copies):
         return None  # loaded piece by piece and put together at once: nothing would be on its way, but registers held
     known = {counter}
     index_ops: list[Op] = []
@@ -84,7 +81,7 @@ def _plan(loop: tile.For) -> _Plan | None:
     inside = {r for op in body for r in op.results} | set(loop.body.params)
     if any(v in inside and v not in known for c in copies for v in c.operands):
         return None
-    rings = tuple(dict.fromkeys(op.buffer for op in (*writes, *copies) if not isinstance(op, tile.Load)))
+    rings = tuple(dict.fromkeys(op.buffer for op in (*writes, *direct)))
     ahead = tuple(op for op in body if op in index_ops or op in copies)
     rest = tuple(op for op in body if op not in copies and op not in writes)
     return _Plan(loop, ahead, tuple(writes), rest, rings, direct=not writes)

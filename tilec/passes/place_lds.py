@@ -35,7 +35,8 @@ def place_lds(program: Program, target: Target) -> Program:
     if used > target.lds_bytes:
         largest = max(rings, key=ring_bytes)
         where = next((op.where for op in program.walk() if largest in op.operands and op.where), program.where)
-        listing = ", ".join(f"{r.name.removesuffix('_lds')}: {_text(r.type)} = {ring_bytes(r)} bytes" for r in rings)
+        sizes = (f"{r.name.removesuffix('_lds')}: {_text(r.shared_type)} = {ring_bytes(r)} bytes" for r in rings)
+        listing = ", ".join(sizes)
         raise TilecError(
             f"the tiles of this kernel need {used} bytes of LDS",
             where=where,
@@ -47,8 +48,8 @@ def place_lds(program: Program, target: Target) -> Program:
 
 
 def ring_bytes(ring: Value) -> int:
-    """Bytes of all slots, each rounded up to 16."""
-    return -(-ring.type.layout.bytes // 16) * 16 * ring.type.slots
+    """Bytes of LDS that a ring takes."""
+    return ring.shared_type.bytes
 
 
 def _text(type: SharedType) -> str:

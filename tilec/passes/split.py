@@ -44,7 +44,7 @@ def dot_splits(program: Program, schedule: Schedule | None) -> dict[tile.Dot, Co
         op for loop in program.walk() if isinstance(loop, tile.For) for op in loop.body.ops if isinstance(op, tile.Dot)
     ]
     if schedule.is_named:
-        return {dot: (2, 2) for dot in dots if min(dot.result.type.shape) >= 64}
+        return {dot: (2, 2) for dot in dots if min(dot.result.shape) >= 64}
     found: dict[tile.Dot, Counts] = {}
     by_tile = {s.tile: dict(zip(s.axes, s.counts)) for s in schedule.splits}
     for dot in dots:
@@ -82,9 +82,9 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
         nonlocal changed
         if not isinstance(value.type, TileType) or not any(p > 1 for p in parts):
             return
-        if counts.get(value, parts) != parts or any(size % p for size, p in zip(value.type.shape, parts)):
+        if counts.get(value, parts) != parts or any(size % p for size, p in zip(value.shape, parts)):
             raise TilecError(
-                f"tile {value.name or '?'} of {_text(value.type.shape)} can't be split into {_text(parts)}",
+                f"tile {value.name or '?'} of {_text(value.shape)} can't be split into {_text(parts)}",
                 where=op.where,
                 limit="all that is computed with it must be split alike",
                 fix="leave the split out, or split the other tile alike",
@@ -92,6 +92,12 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
         if value not in counts:
             counts[value] = parts
             changed = True
+
+    def tie(values: tuple[Value, ...], op: Op) -> None:
+        parts = next((counts[v] for v in values if v in counts), None)
+        if parts is not None:
+            for value in values:
+                need(value, parts, op)
 
     for dot, (m, n) in wanted.items():
         need(dot.result, (m, n), dot)
@@ -104,19 +110,13 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
                     for value, parts in ((op.result, (m, n)), (op.accumulator, (m, n)), (op.a, (m, 1)), (op.b, (1, n))):
                         need(value, parts, op)
                 case tile.Elementwise() | tile.Cast():
-                    parts = next((counts[v] for v in (*op.results, *op.operands) if v in counts), None)
-                    for value in (*op.results, *op.operands) if parts else ():
-                        need(value, parts, op)
+                    tie((*op.results, *op.operands), op)
                 case tile.For():
                     for values in zip(op.inits, op.body.params[1:], op.body.yields, op.results):
-                        parts = next((counts[v] for v in values if v in counts), None)
-                        for value in values if parts else ():
-                            need(value, parts, op)
+                        tie(values, op)
                 case tile.If():
                     for values in zip(op.results, op.then.yields, op.otherwise.yields):
-                        parts = next((counts[v] for v in values if v in counts), None)
-                        for value in values if parts else ():
-                            need(value, parts, op)
+                        tie(values, op)
                 case tile.Permute():
                     if op.result in counts:
                         parts = counts[op.result]
@@ -127,7 +127,7 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
                     if op.result in counts and isinstance(op.source.type, TileType):
                         need(
                             op.source,
-                            tuple(p if size > 1 else 1 for p, size in zip(counts[op.result], op.source.type.shape)),
+                            tuple(p if size > 1 else 1 for p, size in zip(counts[op.result], op.source.shape)),
                             op,
                         )
                 case tile.ExpandDims():
@@ -177,11 +177,11 @@ class _Splitter:
         if value not in self.counts:
             return [value]
         counts = self.counts[value]
-        shape = tuple(size // parts for size, parts in zip(value.type.shape, counts))
+        shape = tuple(size // parts for size, parts in zip(value.shape, counts))
         made = []
         for index in self._indices(value):
             number = ", ".join(str(i) for i, parts in zip(index, counts) if parts > 1)
-            part = Value(TileType(shape, value.type.dtype), f"{value.name}[{number}]" if value.name else "")
+            part = Value(TileType(shape, value.dtype), f"{value.name}[{number}]" if value.name else "")
             self.parts[value, index] = part
             made.append(part)
         return made
@@ -240,7 +240,7 @@ class _Splitter:
                 )
             case tile.Iota() if index[op.axis]:
                 own = self._emit(op.replace(results=(result.like(),)))
-                first = self._emit(tile.Constant(index[op.axis] * result.type.shape[op.axis], results=(result.like(),)))
+                first = self._emit(tile.Constant(index[op.axis] * result.shape[op.axis], results=(result.like(),)))
                 return tile.Elementwise((own, first), "add", results=(result,), where=op.where)
         return op.map_operands(lambda v: self._part(v, index)).replace(results=(result,))
 

@@ -32,6 +32,7 @@ from tilec.ir.core import (
 from tilec.passes.ranges import Mask, mask_of
 
 Access = tile.Load | tile.Store
+I32, BOOL = ScalarType(i32), ScalarType(bool_)
 Bound = tuple[Value, int, int]      # tensor, axis, block: inside while the counter is below extent // block
 
 
@@ -46,12 +47,12 @@ def split_tails(program: Program) -> Program:
             op = op.map_regions(rebuild)
             if isinstance(op, Access):
                 op = _claimed(op, constants, defining)
-            splits = isinstance(op, tile.For) and constants.get(op.lower, -1) >= 0 and constants.get(op.step) == 1
-            bounds, masks = (_bounds(op), _masks(op, defining)) if splits else ([], [])
-            if bounds or masks:
-                _split(op, bounds, masks, builder)
-            else:
-                builder.emit(op)
+            if isinstance(op, tile.For) and constants.get(op.lower, -1) >= 0 and constants.get(op.step) == 1:
+                bounds, masks = _bounds(op), _masks(op, defining)
+                if bounds or masks:
+                    _split(op, bounds, masks, builder)
+                    continue
+            builder.emit(op)
         return builder.block(block.params, block.yields)
 
     return program.replace(body=rebuild(program.body))
@@ -111,14 +112,14 @@ class _Scalars:
     def __init__(self, builder: Builder, loop: tile.For):
         self.builder, self.where = builder, loop.where
 
-    def make(self, op_class: type[Op], *fields: object, name: str = "", type: ScalarType = ScalarType(i32)) -> Value:
+    def make(self, op_class: type[Op], *fields: object, name: str = "", type: ScalarType = I32) -> Value:
         return self.builder.emit(op_class(*fields, results=(Value(type, name),), where=self.where))
 
     def number(self, value: int) -> Value:
         return self.make(tile.Constant, value)
 
     def map(self, function: str, *arguments: Value, name: str = "") -> Value:
-        type = ScalarType(bool_) if function in ("le", "and") else ScalarType(i32)
+        type = BOOL if function in ("le", "and") else I32
         return self.make(tile.Elementwise, arguments, function, name=name, type=type)
 
 
