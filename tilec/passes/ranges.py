@@ -22,7 +22,8 @@ LIMIT = 2**29
 @dataclass(frozen=True)
 class Affine:
     """coefficient * counter + sum of value * factor over `scalars` + what lies between low and high. No partial result
-    on the way there is larger than slope * counter + weight * the largest scalar + size."""
+    on the way there is larger than slope * counter + weight * the largest scalar + size: scalars that cancel stay on
+    the list, for they must not wrap either."""
 
     coefficient: int = 0
     scalars: tuple[tuple[Value, int], ...] = ()
@@ -36,14 +37,14 @@ class Affine:
         factors = dict(self.scalars)
         for value, factor in other.scalars:
             factors[value] = factors.get(value, 0) + factor
-        return Affine(self.coefficient + other.coefficient, tuple((v, f) for v, f in factors.items() if f),
+        return Affine(self.coefficient + other.coefficient, tuple(factors.items()),
                       self.low + other.low, self.high + other.high,
                       self.slope + other.slope, self.weight + other.weight, self.size + other.size)
 
     def times(self, factor: int) -> Affine:
         low, high = sorted((self.low * factor, self.high * factor))
         grown = max(1, abs(factor))
-        return Affine(self.coefficient * factor, tuple((v, f * factor) for v, f in self.scalars if factor), low, high,
+        return Affine(self.coefficient * factor, tuple((v, f * factor) for v, f in self.scalars), low, high,
                       self.slope * grown, self.weight * grown, self.size * grown)
 
     @property
@@ -72,8 +73,8 @@ def mask_of(op: Op, counter: Value, defining: Mapping[Value, Op], inside: set[Va
     if left is None or right is None:
         return None
     sign, number = COMPARISONS[op.function]
-    margin = right.plus(left.times(-1)).times(sign)
-    return Mask(op, margin.plus(Affine(low=-number, high=-number, size=number)))
+    margin = right.plus(left.times(-1)).times(sign).plus(Affine(low=-number, high=-number, size=number))
+    return Mask(op, margin) if max(margin.slope, margin.weight, margin.size) <= LIMIT else None
 
 
 def affine(value: Value, counter: Value, defining: Mapping[Value, Op], inside: set[Value]) -> Affine | None:
