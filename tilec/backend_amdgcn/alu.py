@@ -33,8 +33,6 @@ _DIRECT = {
         "floor": "v_floor_f32",
         "ceil": "v_ceil_f32",
         "exp2": "v_exp_f32",
-        "rsqrt": "v_rsq_f32",
-        "sqrt": "v_sqrt_f32",
     },
     "f64": {
         "add": "v_add_f64",
@@ -296,6 +294,17 @@ def _log2_f32(b: Builder, _: DType, x: Operand) -> Operand:
     scaled = b.value("v_ldexp_f32", x, b.value("v_cndmask_b32", 0, 32, tiny))
     offset = b.value("v_cndmask_b32", 0, 0x42000000, tiny)
     return b.value("v_sub_f32", b.value("v_log_f32", scaled), offset)
+
+
+def _root(op: str, half_exponent: int) -> Callable[[Builder, DType, Operand], Operand]:
+    """A root instruction, which takes denormals for zero: scale them up by 2**32 and the result by half of that."""
+
+    def apply(b: Builder, _: DType, x: Operand) -> Operand:
+        tiny = b.value("v_cmp_gt_f32", 0x00800000, x, kind="s", size=2)
+        root = b.value(op, b.value("v_ldexp_f32", x, b.value("v_cndmask_b32", 0, 32, tiny)))
+        return b.value("v_ldexp_f32", root, b.value("v_cndmask_b32", 0, half_exponent & 0xFFFFFFFF, tiny))
+
+    return apply
 
 
 def _log_f32(b: Builder, dtype: DType, x: Operand) -> Operand:
@@ -608,6 +617,8 @@ _RULES: dict[tuple[str, str], Callable[..., Operand]] = {
     ("f64", "abs"): _abs_f64,
     ("f64", "sub"): lambda b, _, x, y: b.value("v_add_f64", x, _negate_f64(b, None, y), size=2),
     ("f64", "sqrt"): _sqrt_f64,
+    ("f32", "sqrt"): _root("v_sqrt_f32", -16),
+    ("f32", "rsqrt"): _root("v_rsq_f32", 16),
     ("f32", "exp"): _exp_f32,
     ("f32", "log2"): _log2_f32,
     ("f32", "log"): _log_f32,
