@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilec.backend_amdgcn import alu
+from tilec.backend_amdgcn.integer_math import add64, multiply64, multiply_wide, widen
 from tilec.backend_amdgcn.lowering import Lowering
 from tilec.ir.core import TensorType
 from tilec.ir.layout import Layout
@@ -104,7 +104,7 @@ def product64(context: Lowering, x: Operand, stride: Operand) -> Ref:
     """A non-negative 32-bit scalar times a stride, in 64 bits."""
     if isinstance(stride, Immediate):
         stride = context.b.pair(stride.value, 0)
-    return alu.multiply64(context.b, alu.widen(context.b, x, signed=True), stride)
+    return multiply64(context.b, widen(context.b, x, signed=True), stride)
 
 
 def descriptor(context: Lowering, tensor: TensorRef) -> Ref:
@@ -133,10 +133,10 @@ def _tile_descriptor(context: Lowering, tensor: TensorRef, origins: tuple[Operan
     left: Ref = b.pair(tensor.element_bytes + (3 if tensor.type.alignment >= 4 else 0), 0)
     for stride, extent, origin in zip(tensor.strides, tensor.extents, origins):
         part = product64(context, origin, stride)
-        start = part if start is None else alu.add64(b, start, part)
+        start = part if start is None else add64(b, start, part)
         rows = minus(context, minus(context, extent, origin), Immediate(1))
-        left = alu.add64(b, left, product64(context, rows, stride))
-    base = tensor.base if start is None else alu.add64(b, tensor.base, start)
+        left = add64(b, left, product64(context, rows, stride))
+    base = tensor.base if start is None else add64(b, tensor.base, start)
     size = b.pure_sequence(
         [("s_cmp_lg_u32", (left[1], Immediate(0)), {"dst": None}), ("s_cselect_b32", (MOST_RECORDS, left[0]), {})],
         kind="s",
@@ -351,7 +351,7 @@ def wide_address(context: Lowering, tensor: TensorRef, coordinates: list[Operand
     address: Operand = tensor.base
     for coordinate, stride in zip(coordinates, tensor.strides):
         step = stride if not isinstance(stride, Immediate) else b.pair(stride.value, 0)
-        result = alu.multiply_wide(b, coordinate, step[0], address)
+        result = multiply_wide(b, coordinate, step[0], address)
         high = b.value("v_mul_lo_u32", coordinate, step[1])
         address = b.register("v", 2)
         b.emit("v_mov_b32", [address[0]], [result[0]])

@@ -14,7 +14,9 @@ from functools import partial
 from tilec.backend_amdgcn import alu
 from tilec.backend_amdgcn.address import is_uniform
 from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, moved, pack, round_pair, unpack
+from tilec.backend_amdgcn.integer_math import f64_to_integer, integer_to_f32, integer_to_f64, widen
 from tilec.backend_amdgcn.lowering import Lowering
+from tilec.backend_amdgcn.operands import select, select_mask
 from tilec.dtypes import DType
 from tilec.dtypes import dtype as dtype_of
 from tilec.errors import InternalError, TilecError
@@ -91,7 +93,7 @@ def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
         arguments = [f.value(index) for f in fragments]
         b.where, b.name = where, name
         if function == "where" and dtype.name == "bool":
-            return alu.select_mask(b, *arguments)
+            return select_mask(b, *arguments)
         return alu.vector(b, function, dtype, arguments)
 
     def pair(index: int) -> Ref:
@@ -162,7 +164,7 @@ def _cast_scalar(context: Lowering, op: tile.Cast, source: DType, target: DType)
     b, value = context.b, context.scalar(op.source)
     kinds = alu.element_class(source), alu.element_class(target)
     if kinds[0] in ("i32", "u32") and kinds[1] in ("i64", "u64"):
-        return alu.widen(b, value, signed=source.kind == "int")
+        return widen(b, value, signed=source.kind == "int")
     if kinds[0] in ("i64", "u64") and kinds[1] in ("i32", "u32") and target.bits == 32:
         return value[0]
     if kinds[0] in ("i32", "u32", "bool") and kinds[1] in ("i32", "u32") and target.bits == 32:
@@ -195,7 +197,7 @@ def cast_item(context: Lowering, source: DType, target: DType, value: Operand, s
             "i64": b.pair(1, 0),
             "u64": b.pair(1, 0),
         }.get(want, Immediate(1))
-        return alu.select(b, value, one, b.pair(0, 0) if want[1:] == "64" else Immediate(0))
+        return select(b, value, one, b.pair(0, 0) if want[1:] == "64" else Immediate(0))
     if have[0] in "iu" and want[0] in "iu":
         if have[1:] == want[1:]:
             return value
@@ -217,12 +219,12 @@ def cast_item(context: Lowering, source: DType, target: DType, value: Operand, s
         whole = b.value(f"v_cvt_{want}_{have}", value)
         return _clamp(context, target, whole)
     if have[1:] == "64" and want == "f64":
-        return alu.integer_to_f64(b, source, value)
+        return integer_to_f64(b, source, value)
     if have[1:] == "64" and want == "f32":
-        return alu.integer_to_f32(b, source, value)
+        return integer_to_f32(b, source, value)
     if want[1:] == "64" and have in ("f32", "f64"):
         wide = value if have == "f64" else b.value("v_cvt_f64_f32", value, size=2)
-        return alu.f64_to_integer(b, target, wide)
+        return f64_to_integer(b, target, wide)
     raise TilecError(
         f"a cast from {source} to {target} is not supported",
         where=b.where,

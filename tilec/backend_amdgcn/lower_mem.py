@@ -30,7 +30,9 @@ from tilec.backend_amdgcn.address import (
     wide_address,
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, pack, side_by_side, storage_bits, unpack
+from tilec.backend_amdgcn.integer_math import add64
 from tilec.backend_amdgcn.lowering import Lowering
+from tilec.backend_amdgcn.operands import half
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
 from tilec.ir import tile
@@ -105,7 +107,7 @@ def _view(context: Lowering, op: tile.View) -> None:
             present = inside if present is None else b.pure("s_and_b32", present, inside, kind="s")
             offset = times(context, offset, inside)
         if not (isinstance(offset, Immediate) and offset.value == 0):
-            base = alu.add64(b, base, product64(context, offset, tensor.strides[axis]))
+            base = add64(b, base, product64(context, offset, tensor.strides[axis]))
     kept = [extents[axis] if present is None else times(context, extents[axis], present) for axis in op.axes]
     context.values[op.result] = TensorRef(
         op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept), tensor.written
@@ -264,7 +266,7 @@ class _Cut(Stored):
     def _filler(self, index: int) -> Operand:
         """The fill value in storage form."""
         if self.bits == 64:
-            return alu.half(self.fill, index % 2)
+            return half(self.fill, index % 2)
         if self.bits == 32 or isinstance(self.fill, Immediate) and self.fill.value == 0:
             return self.fill
         return packed_fill(self.context, self.type, self.fill, 32 // self.bits)
@@ -400,7 +402,7 @@ def _elements(
         result = b.register("v", max(1, size // 4))
         filler = fill if bits >= 32 else packed_fill(context, type, fill, 1)
         for i in range(result.size):
-            b.emit("v_mov_b32", [result[i]], [alu.half(filler, i) if result.size > 1 else filler])
+            b.emit("v_mov_b32", [result[i]], [half(filler, i) if result.size > 1 else filler])
 
         def load(result: Ref = result, address: Ref = address, mask: Operand | None = mask) -> None:
             keep = () if mask is None else (result,)
