@@ -1,4 +1,4 @@
-"""The `tilec` command: compile, run, emulate, dump, disasm, grid.
+"""The `tilec` command: compile, explain, run, emulate, dump, disasm, grid.
 
 Every command has `--json`: one JSON value on stdout and nothing else there. Faults go to stderr as tilec's errors, with
 exit status 2; status 1 means that something ran and was found wrong. Commands only parse, call and print; modules are
@@ -8,15 +8,14 @@ loaded by the command that needs them.
 from __future__ import annotations
 
 import difflib
-import functools
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilec.cli_explain import explain
 from tilec.cli_grid import grid
+from tilec.cli_options import as_json, of_emulator, of_kernel, print_json
 from tilec.errors import TilecError
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 WRONG, FAULT = 1, 2             # exit status: what ran is wrong; the command could not be carried out
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-LANDINGS = ("late", "early", "random")
 
 
 class Commands(click.Group):
@@ -37,44 +35,6 @@ class Commands(click.Group):
         except TilecError as error:
             click.echo(f"tilec: {error}", err=True)
             ctx.exit(FAULT)
-
-
-def as_json(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--json", "json_output", is_flag=True, help="Print one JSON value instead of text.")(function)
-
-
-def of_kernel(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that name a kernel and what to compile it for; the command gets them as one `Request`."""
-
-    @click.argument("kernel", metavar="FILE:KERNEL")
-    @click.option("--arch", metavar="ARCH", help="gfx942 or gfx950 (default: TILEC_ARCH, else gfx950).")
-    @click.option("--arg", "args", multiple=True, metavar="NAME=dtype[shape]",
-                  help="A tensor argument, as in x=bf16[1000,777], or a scalar, as in n=5; may be repeated.")
-    @click.option("--const", "consts", multiple=True, metavar="NAME=VALUE",
-                  help="A Const argument, as in BM=128 or causal=True; may be repeated.")
-    @click.option("--schedule", metavar="S",
-                  help="simple, pingpong, pingpong(buffers=2), interleave, or one of the kernel's own by its name.")
-    @functools.wraps(function)
-    def command(kernel: str, arch: str | None, args: tuple[str, ...], consts: tuple[str, ...], schedule: str | None,
-                **rest: Any) -> None:
-        from tilec.cli_kernel import Request
-
-        function(Request.of(kernel, arch, args, consts, schedule), **rest)
-
-    return command
-
-
-def of_emulator(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of a run on the emulator."""
-    for option in reversed((
-        click.option("--checks", default="all", show_default=True, metavar="all|none|LIST",
-                     help="Which checks watch the run: their names, separated by commas."),
-        click.option("--seed", default=0, show_default=True, help="The order of waves, and of random landings."),
-        click.option("--landing", type=click.Choice(LANDINGS), default="late", show_default=True,
-                     help="When loads sample memory: as late as the waits allow, at issue, or at random."),
-    )):
-        function = option(function)
-    return function
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -95,6 +55,7 @@ def main() -> None:
 
 
 main.add_command(grid)
+main.add_command(explain)
 
 
 @main.command()
@@ -205,10 +166,6 @@ def disasm(object_file: Path, names: tuple[str, ...], json_output: bool) -> None
         print_json({"arch": loaded.arch, "kernels": [report.as_json() for report in reports]})
     else:
         click.echo("\n\n".join(report.as_text() for report in reports))
-
-
-def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
 
 
 def finish(outcome: Outcome, json_output: bool) -> None:

@@ -33,8 +33,9 @@ ALLOWED: dict[str, set[str]] = {
     "passes": BASE | {"ir"},
     "backend_amdgcn": BASE | {"ir", "llvm"},
     "compile": COMPILER,
+    "explain": COMPILER | {"compile"},
     "runtime": COMPILER | {"compile", "emulator"},
-    "frontend": COMPILER | {"compile", "runtime", "emulator"},
+    "frontend": COMPILER | {"compile", "explain", "runtime", "emulator"},
     # the public names, and the tool at the top
     "__init__": COMPILER | {"compile", "runtime", "frontend"},
     "cache_model": BASE,
@@ -42,7 +43,9 @@ ALLOWED: dict[str, set[str]] = {
     "cli_grid": BASE | {"ir", "cache_model"},
     "trial": {"errors", "dtypes", "runtime", "emulator"},
     "cli_kernel": COMPILER | {"compile", "runtime", "frontend", "emulator", "object_report", "cli_values", "trial"},
-    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_grid", "trial"},
+    "cli_options": {"cli_kernel"},
+    "cli_explain": {"cli_options", "cli_kernel"},
+    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_options", "cli_explain", "cli_grid", "trial"},
 }
 """package or module of tilec: the others that it may import."""
 
@@ -52,7 +55,7 @@ ONLY_IN: dict[str, str] = {"hip": "tilec/runtime/hip.py"}
 LATE = {"networkx", "lark", "hip", "torch", "ml_dtypes", "click", "llvmlite"}
 """packages that are slow to import or may be missing: imported where used, so that `import tilec` stays fast."""
 
-MAY_IMPORT_EARLY = {"tilec/cli.py": {"click"}, "tilec/cli_grid.py": {"click"}}
+MAY_IMPORT_EARLY = {f"tilec/{name}.py": {"click"} for name in ("cli", "cli_options", "cli_explain", "cli_grid")}
 """the command line is the entry of its own process."""
 
 

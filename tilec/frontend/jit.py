@@ -215,6 +215,13 @@ class CompiledKernel(Compiled):
     def executable(self) -> Executable:
         return Executable(self.traced, self.object, self.arch)
 
+    def explain(self, tile: str = "") -> str:
+        """What became of a tile, by its name in the kernel's source, or of all tiles of the steady loop: layout, LDS,
+        registers, clusters, waits."""
+        from tilec.explain import explain
+
+        return explain(self, tile)
+
     def run(
         self,
         *args: Any,
