@@ -17,9 +17,10 @@ from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regal
 from tilec.backend_amdgcn.assemble import assemble
 from tilec.backend_amdgcn.lower import lower
 from tilec.errors import InternalError
-from tilec.ir import machine, tile
+from tilec.ir import machine
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
+from tilec.ir.verify import verify
 from tilec.passes.barriers import insert_barriers
 from tilec.passes.cluster import cluster
 from tilec.passes.grid_order import order_grid
@@ -158,6 +159,6 @@ def _verify(step: Pass, before: AnyProgram, after: AnyProgram) -> None:
     if after.form != step.gives:
         raise InternalError(f"pass {step.name} gives form {after.form}, not {step.gives}")
     if isinstance(after, Program):
-        tile.verify(after)
+        verify(after)
     if step.check is not None:
         step.check(before, after)

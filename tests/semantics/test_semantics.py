@@ -13,6 +13,7 @@ from tilec.errors import TilecError
 from tilec.ir import interp, tile
 from tilec.ir.core import OPS, Block, Program
 from tilec.ir.text import parse_program, print_program
+from tilec.ir.verify import verify
 from tilec.passes.simplify import simplify
 from tilec.passes.split_tails import split_tails
 
@@ -39,7 +40,7 @@ def check(seed: int, options: Options | None = None) -> None:
     case = generate(seed, options)
     expected = results(case, case.program)
     for name, program in stages(case.program).items():
-        tile.verify(program)
+        verify(program)
         for tensor, array in results(case, program).items():
             same = interp.same_numbers(array, expected[tensor])
             assert same, f"seed {seed}: {tensor} differs in {name}\n{print_program(program)}"

@@ -21,6 +21,7 @@ from tilec.frontend.jit import launch_values
 from tilec.ir import grid_order, interp, tile
 from tilec.ir.core import ScalarType, TileType
 from tilec.ir.schedule import GridOrder, Schedule, parse_schedule
+from tilec.ir.verify import verify
 from tilec.passes.grid_order import order_grid
 from tilec.passes.simplify import simplify
 from tilec.runtime import emulated
@@ -244,7 +245,7 @@ ORDERS = [GridOrder(), GridOrder("grouped", 3), GridOrder("chiplet", 2, 3, 4), G
 def test_the_pass_computes_the_order(rank: int, order: GridOrder):
     traced = counting(rank)
     ordered = order_grid(traced, order)
-    tile.verify(ordered)
+    verify(ordered)
     shorter = simplify(ordered)
     random = np.random.default_rng(rank)
     for _ in range(4):
@@ -287,7 +288,7 @@ def test_program_ids_inside_regions_and_before_their_grid():
     k.emit(tile.Store(out, (i, j), k.constant(1, (1, 1))))
     order = GridOrder("chiplet", 2, 2, 4)
     ordered = order_grid(k.program(), order)
-    tile.verify(ordered)
+    verify(ordered)
     array = np.zeros((5, 6), np.int32)
     interp.run(ordered, {"out": array, **grid_order.arguments(order, 8)})
     assert (array == 1).all()

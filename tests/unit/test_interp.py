@@ -10,6 +10,7 @@ from tilec.dtypes import bf16, bool_, f16, f32, i32, u8
 from tilec.errors import InternalError, Location, TilecError
 from tilec.ir import interp, tile
 from tilec.ir.core import ScalarType, SharedType, TileType, TokenType, Value
+from tilec.ir.verify import verify
 
 INT, FLAG = ScalarType(i32), ScalarType(bool_)
 
@@ -20,7 +21,7 @@ def test_gemm_on_strided_views_with_tails():
     b = rng.integers(-4, 5, (77, 123)).astype(ml_dtypes.bfloat16)
     c = np.full((100, 77), np.nan, np.float32)
     program = gemm(32, 32, 16)
-    tile.verify(program)
+    verify(program)
     assert interp.evaluate_grid(program, {"A": a, "B": b, "C": c}) == (4, 3)
     interp.run(program, {"A": a, "B": b.view(np.uint16), "C": c})                    # raw bits serve as well
     assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
@@ -45,7 +46,7 @@ def one(build, *inputs: np.ndarray, out: np.ndarray, **scalars):
     numbers = [k.scalar_parameter(name, i32) for name in scalars]
     build(k, *tensors, result, *numbers)
     program = k.program()
-    tile.verify(program)
+    verify(program)
     interp.run(program, {**{f"x{i}": x for i, x in enumerate(inputs)}, "out": out, **scalars})
     return out
 

@@ -13,6 +13,7 @@ from tilec.errors import InternalError
 from tilec.ir import interp, tile
 from tilec.ir.core import Block
 from tilec.ir.text import parse_program, print_program
+from tilec.ir.verify import verify
 from tilec.passes.simplify import simplify
 
 
@@ -119,4 +120,4 @@ def test_what_the_host_cannot_know_is_refused():
 def test_the_verifier_keeps_it_at_the_top_of_a_traced_program():
     program = rows.trace(*[np.zeros((4, 9), np.float32)] * 2)
     with pytest.raises(InternalError, match="require in form laid_out"):
-        tile.verify(program.replace(form="laid_out"))
+        verify(program.replace(form="laid_out"))

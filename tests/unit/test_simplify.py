@@ -11,6 +11,7 @@ from tilec.errors import InternalError
 from tilec.ir import interp, numerics, tile
 from tilec.ir.core import Op, Program
 from tilec.ir.text import parse_program, print_program
+from tilec.ir.verify import verify
 from tilec.passes.simplify import simplify
 
 WORKING = (f64, f32, f16, bf16, i8, i32, i64, u8, u32, bool_)
@@ -43,9 +44,9 @@ def same_bits(a: np.ndarray, b: np.ndarray, element: DType) -> bool:
 
 def check(program: Program, inputs: dict[str, np.ndarray], out: DType, count: int) -> Program:
     """Simplifies, compares the results bit for bit, and returns the simplified program."""
-    tile.verify(program)
+    verify(program)
     simplified = simplify(program)
-    tile.verify(simplified)
+    verify(simplified)
     results = []
     for each in (program, simplified):
         result = np.zeros(count, numerics.storage_of(out))
@@ -108,7 +109,7 @@ def test_small_floats_are_kept_by_wider_ones_only_where_that_is_so(first, second
 
 def simplified_text(text: str) -> str:
     program = parse_program(text)
-    tile.verify(program)
+    verify(program)
     return print_program(simplify(program))
 
 

@@ -10,6 +10,7 @@ from tilec.dtypes import bf16, f32, i32
 from tilec.ir import interp, tile
 from tilec.ir.core import Program, Value
 from tilec.ir.text import print_program
+from tilec.ir.verify import verify
 from tilec.passes.simplify import simplify
 from tilec.passes.split_tails import split_tails
 
@@ -20,8 +21,8 @@ def loops(program: Program) -> list[tile.For]:
 
 def split(program: Program) -> Program:
     result = split_tails(program)
-    tile.verify(result)
-    tile.verify(simplify(result))
+    verify(result)
+    verify(simplify(result))
     return result
 
 

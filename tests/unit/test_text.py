@@ -27,6 +27,7 @@ from tilec.ir.core import (
 )
 from tilec.ir.shared_layout import SharedLayout
 from tilec.ir.text import name_values, parse_program, print_program
+from tilec.ir.verify import verify
 
 GEMM = """\
 tile gemm(%A: tensor<bf16, 2, contiguous=1, alignment=16>, %B: tensor<bf16, 2, contiguous=1, alignment=16>, \
@@ -97,7 +98,7 @@ def test_a_kernel_reads_well_and_means_the_same_after_parsing():
     program = gemm(32, 32, 16)
     assert round_trip(program) == GEMM
     parsed = parse_program(GEMM)
-    tile.verify(parsed)
+    verify(parsed)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, s).astype(bf16.numpy()) for s in ((40, 50), (33, 50)))
     arguments = {"A": a, "B": b, "C": np.zeros((40, 33), np.float32)}

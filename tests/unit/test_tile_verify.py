@@ -11,14 +11,15 @@ from tilec.errors import InternalError, Location
 from tilec.ir import tile
 from tilec.ir.blocked import blocked
 from tilec.ir.core import Block, ScalarType, TensorType, TileType, Type, Value
+from tilec.ir.verify import verify
 
 INT, TILE = ScalarType(i32), TileType((4, 8), f32)
 
 
 def test_whole_programs_pass():
-    tile.verify(gemm(32, 32, 16))
+    verify(gemm(32, 32, 16))
     for seed in range(20):
-        tile.verify(generate(seed).program)
+        verify(generate(seed).program)
 
 
 def tile_of(k: Kernel, shape=(4, 8), element=f32) -> Value:
@@ -103,13 +104,13 @@ def test_a_broken_typing_rule_is_named_with_its_line(build, message):
     k.where = Location("<kernel>", 3)
     build(k)
     with pytest.raises(InternalError) as fault:
-        tile.verify(k.program())
+        verify(k.program())
     assert str(fault.value).startswith(f"<kernel>:3: internal error in tilec: tile program: {message}")
 
 
 def refused(k: Kernel, message: str, **more) -> None:
     with pytest.raises(InternalError, match=message):
-        tile.verify(k.program(**more))
+        verify(k.program(**more))
 
 
 def test_a_value_is_defined_before_it_is_read_and_only_there():
@@ -165,7 +166,7 @@ def test_layouts_come_with_the_form():
     layout = blocked((16, 64), (1, 0), 4, 4)
     laid_out = Kernel("k")
     laid_out.make(tile.Constant, 0.0, type=TileType((16, 64), f32, layout))
-    tile.verify(laid_out.program(form="laid_out"))
+    verify(laid_out.program(form="laid_out"))
     refused(laid_out, "tile % has a layout in form traced")
     bare = Kernel("k")
     bare.constant(0.0, (16, 64), f32)

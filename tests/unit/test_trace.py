@@ -13,7 +13,8 @@ import tilec as tc
 from tilec.ir import interp
 from tilec.ir.core import Program, TensorType
 from tilec.ir.text import parse_program, print_program
-from tilec.ir.tile import Dot, For, If, Load, LoadScalar, View, verify
+from tilec.ir.tile import Dot, For, If, Load, LoadScalar, View
+from tilec.ir.verify import verify
 
 
 def run(kernel: tc.Kernel, *args: Any, **consts: Any) -> Program:
