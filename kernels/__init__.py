@@ -6,6 +6,8 @@ The convention, which the command line relies on. A file holds
   caller makes the data), numbers for run-time scalars, and Consts where the kernel's own defaults do not do;
 - `reference(**arguments) -> dict`: numpy arrays for the tensors in (those that the kernel writes too, as they were
   before the launch), numbers for scalars and Consts. It returns what the tensors that the kernel writes hold
-  afterwards, by name: float64 for floats, integers as they are.
-A file with several kernels has `defaults` and `reference` for each: `defaults_NAME` and `reference_NAME`.
+  afterwards, by name: float64 for floats, integers as they are;
+- `bounds(**arguments) -> dict`, where a kernel rounds on the way: how far elements of an output may be off beyond one
+  rounding of its type and what an accumulation in f32 loses.
+A file with several kernels has these for each: `defaults_NAME`, `reference_NAME`, `bounds_NAME`.
 """

@@ -91,7 +91,9 @@ class Request:
         if set(expected) != executable.written:
             raise TilecError(f"the reference of {self.kernel.name} gives {', '.join(sorted(expected))}",
                              limit=f"the kernel writes {', '.join(sorted(executable.written))}")
-        outputs = [trial.compare(name, filled[name], np.asarray(want), tensors[name].dtype)
+        bounds = _function(self.kernel, self.module, "bounds")
+        allowed = bounds(**before) if bounds else {}
+        outputs = [trial.compare(name, filled[name], np.asarray(want), tensors[name].dtype, allowed.get(name, 0.0))
                    for name, want in expected.items()]
         return Outcome([str(output) for output in outputs if output.wrong], result.findings, result.statistics, outputs)
 
@@ -106,11 +108,12 @@ class Request:
         if name == ASSEMBLY:
             return self.compiled.asm
         stages = self.compiled.stages
-        found = stages.get(name) or next((p for p in reversed(list(stages.values())) if p.form == name), None)
-        if found is None:
+        try:
+            found = stages[name]
+        except KeyError:
             forms = dict.fromkeys(program.form for program in stages.values())
             raise TilecError(f"there is no stage {name!r}",
-                             limit=f"passes: {', '.join(stages)}; forms: {', '.join(forms)}; and {ASSEMBLY}")
+                             limit=f"passes: {', '.join(stages)}; forms: {', '.join(forms)}; and {ASSEMBLY}") from None
         return print_program(found) if isinstance(found, Program) else print_machine(found)
 
 
@@ -139,5 +142,5 @@ def _defaults(kernel: Kernel, module: ModuleType) -> dict[str, Any]:
 
 
 def _function(kernel: Kernel, module: ModuleType, role: str) -> Callable[..., Any] | None:
-    """The file's `defaults` or `reference` for this kernel."""
+    """The file's `defaults`, `reference` or `bounds` for this kernel."""
     return getattr(module, f"{role}_{kernel.name}", None) or getattr(module, role, None)

@@ -127,8 +127,11 @@ def fill(tensor: TensorView, kind: str, random: np.random.Generator) -> np.ndarr
     return array
 
 
-def compare(name: str, got: np.ndarray, want: np.ndarray, element: DType) -> Comparison:
-    """`want` has the shape of `got`, in float64 or an integer type. NaN matches NaN, infinity its like."""
+def compare(
+    name: str, got: np.ndarray, want: np.ndarray, element: DType, bound: np.ndarray | float = 0.0
+) -> Comparison:
+    """`want` has the shape of `got`, in float64 or an integer type. NaN matches NaN, infinity its like. `bound`: what
+    an element may be off beyond one rounding and an accumulation."""
     if want.shape != got.shape:
         raise TilecError(f"the reference of {name} has shape {want.shape}, the tensor {got.shape}",
                          fix="return an array of the tensor's own shape")
@@ -143,7 +146,7 @@ def compare(name: str, got: np.ndarray, want: np.ndarray, element: DType) -> Com
         matches = (wide == exact) | (np.isnan(wide) & np.isnan(exact))
         if element.is_float:
             lost = _LOST_IN_F64 if element.bits == 64 else _LOST_IN_F32
-            matches |= finite & (difference <= 2.0**-element.mantissa * np.abs(reference) + lost * largest)
+            matches |= finite & (difference <= 2.0**-element.mantissa * np.abs(reference) + lost * largest + bound)
         else:
             matches = got == rounded
     error = float(np.where(finite & np.isfinite(wide), difference, 0.0).max())

@@ -73,7 +73,8 @@ def attention_bounds(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, 
     tiles = keys // tile + 2
     seen = np.tri(queries, keys, keys - queries, dtype=bool) if causal else np.ones((queries, keys), bool)
     s = q @ k.swapaxes(2, 3) * scale
-    lost = np.zeros_like(s) if exact_scores else (q.shape[3] + 1) * 2 * unit * scale * (np.abs(q) @ np.abs(k).swapaxes(2, 3))
+    terms = 0 if exact_scores else q.shape[3] + 1
+    lost = terms * 2 * unit * scale * (np.abs(q) @ np.abs(k).swapaxes(2, 3))
     largest = np.where(seen, np.abs(s), 0).max(axis=3, keepdims=True, initial=0)
     top = np.where(seen, s, -np.inf).max(axis=3, keepdims=True, initial=-np.inf)
     e = np.where(seen, np.exp(s - np.where(np.isfinite(top), top, 0)), 0)

@@ -81,9 +81,9 @@ def affine(value: Value, counter: Value, defining: Mapping[Value, Op], inside: s
     """The range of a value, or None where it is no such sum."""
     if value is counter:
         return Affine(1, slope=1)
-    if isinstance(value.type, ScalarType) and value not in inside and not isinstance(defining.get(value), tile.Constant):
-        return Affine(scalars=((value, 1),), weight=1)
     op = defining.get(value)
+    if isinstance(value.type, ScalarType) and value not in inside and not isinstance(op, tile.Constant):
+        return Affine(scalars=((value, 1),), weight=1)
     match op:
         case tile.Constant() if isinstance(op.value, int):
             return Affine(low=op.value, high=op.value, size=abs(op.value))
