@@ -78,15 +78,25 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
+class Stages(dict[str, AnyProgram]):
+    """The program after each pass, by the pass's name ('traced' before the first); the name of a form gives the last
+    program in that form."""
+
+    def __missing__(self, form: str) -> AnyProgram:
+        for program in reversed(self.values()):
+            if program.form == form:
+                return program
+        raise KeyError(form)
+
+
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel. `stages` holds the program after each pass by the pass's name ('traced' before the first);
-    `seconds` the time of each pass."""
+    """A compiled kernel. `seconds` holds the time of each pass."""
 
     traced: Program
     arch: str
     schedule: Schedule | None
-    stages: Mapping[str, AnyProgram]
+    stages: Stages
     asm: str
     object: bytes
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -129,7 +139,7 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
     """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its
     promise."""
     options = Options(target(arch), schedule)
-    stages: dict[str, AnyProgram] = {"traced": program}
+    stages = Stages({"traced": program})
     seconds: dict[str, float] = {}
     current: AnyProgram = program
     for step in PIPELINE:
