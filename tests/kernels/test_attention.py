@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 import tilec as tc
 from kernels.attention import attention, attention_varlen, each_sequence, reference_attention_varlen
 from kernels.attention import reference_attention as reference
+from tests.schedules.steady import Steady
 from tests.support.numbers import attention_bounds, integers, normal
 from tests.support.placing import PLACES, dense, odd_rows, placed
 from tests.support.proving import difference, interpreted, prove, prove_chain, run_and_compare
+from tilec import trial
 from tilec.dtypes import DTYPES
 from tilec.ir import interp, numerics, tile
 from tilec.ir.core import Value, definitions
@@ -226,3 +229,25 @@ def test_the_steady_loop_compares_nothing_and_moves_no_weights_through_lds(causa
     loaded = [op.result for op in laid_out.walk() if isinstance(op, tile.Load)]
     assert len(written) == (1 if arch == "gfx950" else 5)         # O; on gfx942 K and V of both loops pass registers
     assert sum(value in loaded for value in written) == len(written) - 1
+
+
+@pytest.mark.parametrize("depth, instructions", [(64, 205), (128, 273)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_figures_of_the_steady_loop(causal, depth, instructions):
+    """gfx950, 8 waves of 32 rows, from the disassembled object: for each tile of 64 keys depth / 4 matrix instructions
+    of 32x32x16, as many 16-byte reads as K has (64 * depth * 2 bytes, for each of 64 lanes 16), twice as many of V by
+    8 transposed bytes, and copies straight to LDS (8 waves)."""
+    q = tc.spec("bf16", (1, 2, 512, depth))
+    arguments = {"Q": q, "K": q, "V": q, "O": q, "LSE": tc.spec("f32", (1, 2, 512)), "scale": 0.1}
+    kernel = tc.kernel(attention.function, waves=8)
+    compiled = kernel.compile(**arguments, arch="gfx950", causal=causal, D=depth, BM=256, BN=64)
+    counts, reads = Counter(Steady(compiled).names), depth // 8
+    lds = {name: count for name, count in counts.items() if name.startswith("ds_")}
+    assert counts["v_mfma_f32_32x32x16_bf16"] == depth // 4
+    assert lds == {"ds_read_b128": reads, "ds_read_b64_tr_b16": 2 * reads}
+    assert counts["buffer_load_dwordx4"] == depth // 32
+    assert not any(name.startswith(("v_cmp", "v_accvgpr", "scratch")) for name in counts)
+    assert sum(counts.values()) <= instructions
+    assert compiled.resources.vgpr <= 240 and compiled.resources.scratch == 0
+    values = kernel.signature.bind((), {**arguments, "causal": causal, "D": depth, "BM": 256, "BN": 64}).values
+    assert not any(trial.lds_conflicts(compiled.executable, values).values())

@@ -133,10 +133,11 @@ def k_order(wanted: Layout, held: Layout, axis: int) -> dict[int, int] | None:
         return None
     order = dict(zip(ours, theirs))
     for our, their in zip(wanted.lane, held.lane, strict=True):
-        if our[1 - axis] != their[1 - axis]:
+        if our[1 - axis] != their[1 - axis] or bool(our[axis]) != bool(their[axis]):
             return None
-        order[our[axis]] = their[axis]
-    return order if sorted(order.values()) == sorted(order) and order.get(0, 0) == 0 else None
+        if our[axis]:
+            order[our[axis]] = their[axis]
+    return order if sorted(order.values()) == sorted(order) else None
 
 
 def _items_along(layout: Layout, axis: int) -> tuple[list[int], list[tuple[int, ...]]]:

@@ -1,0 +1,50 @@
+"""Dots: an accumulator is taken as an operand as it is, where only the order of k differs; axes that are combined stay
+within waves."""
+
+import numpy as np
+import pytest
+
+from tests.unit.tile_programs import Kernel
+from tilec.dtypes import dtype
+from tilec.ir import tile
+from tilec.ir.core import Program
+from tilec.passes import dots
+from tilec.target import target
+
+
+def a_dot(m: int, n: int, k: int, element: str = "bf16") -> tile.Dot:
+    kernel = Kernel("k")
+    a, b = kernel.constant(1.0, (m, k), dtype(element)), kernel.constant(1.0, (k, n), dtype(element))
+    kernel.dot(a, b, kernel.constant(0.0, (m, n), dtype("f32")))
+    program: Program = kernel.program()
+    return next(op for op in program.walk() if isinstance(op, tile.Dot))
+
+
+CASES = [(arch, *grid, *sizes) for arch in ("gfx942", "gfx950") for grid in ((1, 32), (4, 128), (8, 128), (8, 256))
+         for sizes in ((64, 64), (64, 128), (32, 32), (128, 64))]
+
+
+@pytest.mark.parametrize("arch, waves, rows, keys, depth", CASES)
+def test_scores_become_an_operand_without_a_move(arch, waves, rows, keys, depth):
+    hardware = target(arch)
+    scores = dots.plan(a_dot(rows, keys, depth), waves, hardware, True, whole=frozenset({1}))
+    assert scores.wave_grid == (waves, 1)
+    values = a_dot(rows, depth, keys)
+    plan = dots.plan(values, waves, hardware, True, held=(scores.accumulator, None))
+    assert sorted(plan.a.item) == sorted(scores.accumulator.item)
+    assert (plan.a.lane, plan.a.wave) == (scores.accumulator.lane, scores.accumulator.wave)
+    assert plan.a.covers() and plan.b.covers()
+    items = plan.mfma.a_dwords * 2          # of one instruction: they multiply the same k, lane group by lane group
+    k_of_a, k_of_b = plan.a.enumerate()[1, 0], plan.b.enumerate()[0, 0]
+    for first in range(0, keys // plan.mfma.k * items, items):
+        for lane in range(0, 64, plan.mfma.m):
+            assert np.array_equal(k_of_a[lane, first:first + items], k_of_b[lane, first:first + items])
+
+
+def test_k_order():
+    scores = dots.plan(a_dot(32, 64, 64), 1, target("gfx950"), True, whole=frozenset({1}))
+    wide = dots.plan(a_dot(32, 64, 64), 1, target("gfx950"), True, rows_wanted=32)
+    assert dots.k_order(wide.a, scores.accumulator, 1) == {1: 1, 2: 2, 4: 8, 8: 4, 16: 16, 32: 32}
+    assert dots.k_order(wide.a, wide.a, 1) == {bit: bit for bit in (1, 2, 4, 8, 16, 32)}
+    unswapped = dots.plan(a_dot(32, 64, 64), 1, target("gfx950"), False, rows_wanted=32)
+    assert dots.k_order(wide.a, unswapped.accumulator, 1) is None       # lanes run along k there
