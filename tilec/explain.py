@@ -293,7 +293,8 @@ class _View:
                 counts = _counts(wait) if wait else "no wait of its own, an earlier one completes it"
                 lines[f"{counts}: {' and '.join(dict.fromkeys(awaited))}, for all waves ({instruction.note})"] += 1
             elif wait is not None and instruction.op != "s_barrier" and _mentions(wait.note, names):
-                lines[f"{_counts(wait)}: {wait.note}"] += 1
+                note = wait.note.replace("_lds", "").replace("before await", "before this wave computes with it")
+                lines[f"{_counts(wait)}: {note}"] += 1
             wait = None
         yield from (line + (f", {times} times a round" if times > 1 else "") for line, times in lines.items())
 
