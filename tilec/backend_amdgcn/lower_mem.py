@@ -421,11 +421,8 @@ def _raw_item(context: Lowering, fragment: Fragment, item: int) -> Operand:
     """An item's bits in the low end of a VGPR (pair), as stores want them."""
     b, bits = context.b, fragment.bits
     if bits == 64:
-        return joined(
-            b,
-            [b.vector(d) if is_uniform(d) else d for d in (fragment.dword(2 * item), fragment.dword(2 * item + 1))],
-            "v",
-        )
+        halves = (fragment.dword(2 * item), fragment.dword(2 * item + 1))
+        return joined(b, [b.vector(half) if is_uniform(half) else half for half in halves])
     per_dword = 32 // bits
     dword = fragment.dword(item // per_dword)
     dword = b.vector(dword) if is_uniform(dword) else dword
