@@ -11,41 +11,19 @@ inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilec.backend_amdgcn.integer_math import add64, multiply64, multiply_wide, widen
-from tilec.backend_amdgcn.lowering import Lowering
-from tilec.ir.core import TensorType
+from tilec.backend_amdgcn.lowering import Lowering, TensorRef
+from tilec.backend_amdgcn.operands import half
 from tilec.ir.layout import Layout
-from tilec.ir.machine import Immediate, Operand, Ref
+from tilec.ir.machine import Immediate, Operand, Ref, registers
 
 OUTSIDE = 0xC0000000  # beyond every buffer, and adding an immediate does not wrap
 MOST_RECORDS = 0x80000000
 # dword 3 of a raw buffer descriptor: data format must not be 0 (facts/isa: waits and ABI)
 DESCRIPTOR_FORMAT = 0x00027000
-
-
-@dataclass(frozen=True, eq=False)
-class TensorRef:
-    """A tensor or view: base address (SGPR pair), per axis the stride in bytes (SGPR pair; constant for the contiguous
-    axis) and the extent (scalar). `written`: the kernel stores to it, so that even bytes whose value is not used may
-    not be read beyond a tile's edge, where another workgroup may be writing."""
-
-    type: TensorType
-    base: Ref
-    strides: tuple[Operand, ...]
-    extents: tuple[Operand, ...]
-    written: bool = False
-
-    @property
-    def element_bytes(self) -> int:
-        return max(8, self.type.dtype.bits) // 8
-
-
-def low(operand: Operand) -> Operand:
-    """The low dword of a stride."""
-    return operand if isinstance(operand, Immediate) else operand[0]
 
 
 def times(context: Lowering, x: Operand, y: Operand) -> Operand:
@@ -87,7 +65,7 @@ def vector_plus(context: Lowering, x: Operand, y: Operand) -> Operand:
 
 
 def is_uniform(operand: Operand) -> bool:
-    return isinstance(operand, Immediate) or operand.kind == "s"
+    return isinstance(operand, Immediate) or registers(operand).kind == "s"
 
 
 def vector_times(context: Lowering, coordinate: Operand, stride: Operand) -> Operand:
@@ -114,7 +92,7 @@ def descriptor(context: Lowering, tensor: TensorRef) -> Ref:
     span: Operand = Immediate(tensor.element_bytes)
     empty: Operand | None = None
     for stride, extent in zip(tensor.strides, tensor.extents):
-        span = plus(context, span, times(context, plus(context, extent, Immediate(0xFFFFFFFF)), low(stride)))
+        span = plus(context, span, times(context, plus(context, extent, Immediate(0xFFFFFFFF)), half(stride, 0)))
         smallest = extent if empty is None else b.pure("s_min_i32", empty, extent, kind="s")
         empty = smallest
     if tensor.type.alignment >= 4:  # whole dwords are read: the one that holds the last byte counts as inside
@@ -207,6 +185,12 @@ class TileAccess:
         most = 16 if type.alignment >= 4 else max(type.alignment, self.tensor.element_bytes)
         return min(self.layout.vector_width(type.contiguous), max(1, most // self.tensor.element_bytes))
 
+    @property
+    def cut(self) -> int | None:
+        """The axis along which the bounds may cut a vector in two; None where they can't."""
+        axis = self.tensor.type.contiguous
+        return axis if axis is not None and self.limits[axis] is not None and self.vector > 1 else None
+
     def coordinate(self, axis: int, item: int = 0) -> tuple[Operand, int]:
         """Coordinate of an item along an axis: what lanes and waves make of it, and a constant to add. Where an item's
         bits meet a lane's (a swizzled copy), the item goes into the first part."""
@@ -216,7 +200,8 @@ class TileAccess:
             return own, offset
         if isinstance(own, Immediate):
             return Immediate(own.value ^ offset), 0
-        return self.context.b.pure("s_xor_b32" if own.kind == "s" else "v_xor_b32", offset, own, kind=own.kind), 0
+        kind = registers(own).kind
+        return self.context.b.pure("s_xor_b32" if kind == "s" else "v_xor_b32", offset, own, kind=kind), 0
 
     def lane_offset(self, item: int) -> tuple[Operand, Operand, int]:
         """Byte offset of an item from the tile's origin: a lane's part, a scalar part, a constant part."""
@@ -225,11 +210,11 @@ class TileAccess:
         constant = 0
         for axis, stride in enumerate(self.tensor.strides):
             own, offset = self.coordinate(axis, item)
-            lanes = vector_plus(self.context, lanes, vector_times(self.context, own, low(stride)))
+            lanes = vector_plus(self.context, lanes, vector_times(self.context, own, half(stride, 0)))
             if isinstance(stride, Immediate):
                 constant += offset * stride.value
             else:
-                scalar = plus(self.context, scalar, times(self.context, Immediate(offset), low(stride)))
+                scalar = plus(self.context, scalar, times(self.context, Immediate(offset), half(stride, 0)))
         return lanes, scalar, constant
 
     def tile_offset(self) -> tuple[Operand, Operand]:
@@ -238,7 +223,7 @@ class TileAccess:
         fixed: Operand = Immediate(0)
         varying: Operand = Immediate(0)
         for index, size, stride in zip(self.indices, self.layout.shape, self.tensor.strides):
-            part = times(self.context, index, times(self.context, Immediate(size), low(stride)))
+            part = times(self.context, index, times(self.context, Immediate(size), half(stride, 0)))
             if self.context.b.level_of(part) < self.context.b.level:
                 fixed = plus(self.context, fixed, part)
             else:
@@ -345,18 +330,18 @@ def masked_offset(context: Lowering, offset: Operand, mask: Operand | None) -> O
     return context.b.pure("v_cndmask_b32", outside, offset, mask)
 
 
-def wide_address(context: Lowering, tensor: TensorRef, coordinates: list[Operand]) -> Ref:
+def wide_address(context: Lowering, tensor: TensorRef, coordinates: Sequence[Operand]) -> Ref:
     """64-bit address per lane of the element at `coordinates` (non-negative, VGPR or uniform) of a wide tensor."""
     b = context.b
-    address: Operand = tensor.base
+    address = tensor.base
     for coordinate, stride in zip(coordinates, tensor.strides):
-        step = stride if not isinstance(stride, Immediate) else b.pair(stride.value, 0)
+        step = b.pair(stride.value, 0) if isinstance(stride, Immediate) else registers(stride)
         result = multiply_wide(b, coordinate, step[0], address)
         high = b.value("v_mul_lo_u32", coordinate, step[1])
         address = b.register("v", 2)
         b.emit("v_mov_b32", [address[0]], [result[0]])
         b.emit("v_add_u32", [address[1]], [result[1], high])
-    return address if address.kind == "v" else b.vector(address)
+    return b.vector(address)
 
 
 def representative_lanes(context: Lowering, layout: Layout) -> Operand | None:

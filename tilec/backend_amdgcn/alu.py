@@ -46,7 +46,7 @@ from tilec.backend_amdgcn.integer_math import (
 from tilec.backend_amdgcn.operands import select, size_of
 from tilec.dtypes import DType
 from tilec.errors import TilecError
-from tilec.ir.machine import Immediate, Operand, Ref
+from tilec.ir.machine import Immediate, Operand, Ref, registers
 from tilec.ir.numerics import constant
 
 T = TypeVar("T")
@@ -318,13 +318,14 @@ def scalar(b: Builder, function: str, dtype: DType, arguments: Sequence[Operand]
 
 def uniform(b: Builder, value: Operand, narrow: DType | None = None) -> Operand:
     """A uniform VGPR value in SGPRs; `narrow` wraps it to a small integer type first."""
-    if isinstance(value, Immediate) or value.kind == "s":
+    if isinstance(value, Immediate) or registers(value).kind == "s":
         return value
     if narrow is not None:
         value = b.value("v_bfe_i32" if narrow.kind == "int" else "v_bfe_u32", value, 0, narrow.bits)
-    result = b.register("s", value.size)
-    for i in range(value.size):
-        b.emit("v_readfirstlane_b32", [result[i]], [value[i]])
+    held = registers(value)
+    result = b.register("s", held.size)
+    for i in range(held.size):
+        b.emit("v_readfirstlane_b32", [result[i]], [held[i]])
     return result
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from tilec.backend_amdgcn.isa import Row, is_inline, rows
 from tilec.errors import Location
@@ -25,6 +25,7 @@ from tilec.ir.machine import (
     Register,
     SharedAccess,
     Target,
+    registers,
     whole,
 )
 from tilec.target import target
@@ -107,9 +108,7 @@ class Builder:
             sources = self._legal_scalar(row, sources, region)
         elif row.unit in ("vmem", "lds"):
             sources = (
-                tuple(
-                    self.vector(s) if spec.code == "v" and not _is_vector(s) else s for s, spec in zip(sources, row.src)
-                )
+                tuple(self.vector(s) if spec.code == "v" else s for s, spec in zip(sources, row.src))
                 + sources[len(row.src) :]
             )
         region.block.instructions.append(
@@ -132,11 +131,12 @@ class Builder:
                 instructions[-2:] = new, before
 
     def vector(self, source: Operand) -> Ref:
-        """The operand in VGPRs: itself, or a copy."""
-        size = 1 if isinstance(source, Immediate) else source.size
-        result = self.register("v", size)
-        for i in range(size):
-            self.emit("v_mov_b32", [result[i]], [source if size == 1 else source[i]])
+        """The operand in vector registers: itself, or a copy."""
+        if isinstance(source, Ref) and source.kind != "s":
+            return source
+        result = self.register("v", 1 if isinstance(source, Immediate) else registers(source).size)
+        for i in range(result.size):
+            self.emit("v_mov_b32", [result[i]], [source if isinstance(source, Immediate) else registers(source)[i]])
         return result
 
     def value(self, op: str, *src: Source, kind: str = "v", size: int = 1, name: str = "", **modifiers: Any) -> Ref:
@@ -176,27 +176,25 @@ class Builder:
 
     def _legal_scalar(self, row: Row, sources: tuple[Operand, ...], region: _Region) -> tuple[Operand, ...]:
         result = list(sources)
-        literals = {s.value for s in result if isinstance(s, Immediate) and not is_inline(s.value)}
+        literals = {s.value for s in result if _is_literal(s)}
         for index, source in enumerate(result):
-            if _is_literal(source) and len(literals) > 1 and isinstance(source, Immediate):
+            if _is_literal(source) and len(literals) > 1:
                 literals.discard(source.value)
                 moved = self.register("s")
                 region.block.instructions.append(Instruction("s_mov_b32", (moved,), (source,), where=self.where))
                 result[index] = moved
         return tuple(result)
 
-    def _constant(self, source: Operand, size: int) -> Ref:
+    def _constant(self, source: Immediate, size: int) -> Ref:
         """A literal in SGPRs, numbered at the outermost level so that a loop does not load it again."""
-        assert isinstance(source, Immediate)
         if size == 2:
             return self.pair(source.value & 0xFFFFFFFF, source.value >> 32 & 0xFFFFFFFF)
         return self.pure("s_mov_b32", source.value, kind="s")
 
-    def _moved(self, source: Operand, region: _Region) -> Ref:
+    def _moved(self, source: Ref | Physical, region: _Region) -> Ref:
         moved = self.register("v", source.size)
         for i in range(source.size):
-            part = source if source.size == 1 else source[i]
-            region.block.instructions.append(Instruction("v_mov_b32", (moved[i],), (part,), where=self.where))
+            region.block.instructions.append(Instruction("v_mov_b32", (moved[i],), (source[i],), where=self.where))
         return moved
 
     # -- pure code: numbered and hoisted -----------------------------------------------------------------------------
@@ -348,11 +346,11 @@ class Branch:
     has_else: bool = False
 
 
-def _is_literal(source: Operand) -> bool:
+def _is_literal(source: Operand) -> TypeGuard[Immediate]:
     return isinstance(source, Immediate) and not is_inline(source.value)
 
 
-def _is_scalar(source: Operand) -> bool:
+def _is_scalar(source: Operand) -> TypeGuard[Ref | Physical]:
     return isinstance(source, (Ref, Physical)) and source.kind in ("s", "vcc", "exec", "m0")
 
 

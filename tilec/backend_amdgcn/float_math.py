@@ -55,7 +55,7 @@ def negate_f64(b: Builder, _: DType | None, x: Operand) -> Ref:
     return result
 
 
-def abs_f64(b: Builder, _: DType, x: Operand) -> Ref:
+def abs_f64(b: Builder, _: DType | None, x: Operand) -> Ref:
     result = b.register("v", 2)
     b.emit("v_mov_b32", [result[0]], [half(x, 0)])
     b.emit("v_and_b32", [result[1]], [0x7FFFFFFF, half(x, 1)])

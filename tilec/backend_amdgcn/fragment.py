@@ -53,10 +53,10 @@ class Fragment:
 class Stored(Fragment):
     """Dwords in registers (or constants)."""
 
-    def __init__(self, builder: Builder, type: TileType, dwords: list[Operand]):
+    def __init__(self, builder: Builder, type: TileType, dwords: Sequence[Operand]):
         super().__init__(builder, type)
         assert len(dwords) == self.dwords, (type, len(dwords))
-        self.refs = dwords
+        self.refs = list(dwords)
 
     def dword(self, index: int) -> Operand:
         return self.refs[index]
@@ -187,7 +187,7 @@ def beside(builder: Builder, low: Operand, high: Operand) -> Ref:
     return result
 
 
-def joined(builder: Builder, dwords: list[Operand]) -> Ref:
+def joined(builder: Builder, dwords: Sequence[Operand]) -> Ref:
     """The dwords as one tuple: in place when they already stand side by side, else copied into a new one."""
     first = dwords[0]
     if (
@@ -229,8 +229,9 @@ def pack(b: Builder, dtype: DType, items: list[Operand]) -> Operand:
         return items[0]
     if dtype.is_float:
         return round_pair(b, dtype, items)
-    if all(isinstance(item, Immediate) for item in items):
-        return Immediate(sum((item.value & (1 << bits) - 1) << bits * i for i, item in enumerate(items)))
+    constants = [item.value for item in items if isinstance(item, Immediate)]
+    if len(constants) == len(items):
+        return Immediate(sum((value & (1 << bits) - 1) << bits * i for i, value in enumerate(constants)))
     # v_perm_b32 picks bytes: 0-3 from its second source, 4-7 from its first, 0x0c is zero.
     if bits == 16:
         return b.value("v_perm_b32", items[1], items[0], 0x05040100) if len(items) == 2 else items[0]

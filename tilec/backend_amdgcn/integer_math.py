@@ -222,11 +222,14 @@ def _unsigned_division64(b: Builder, dtype: DType, x: Operand, y: Operand) -> tu
     for _step in range(2):
         r = b.value("v_fma_f64", b.value("v_fma_f64", negate_f64(b, None, divisor), r, one, size=2), r, r, size=2)
     r = b.value("v_mul_f64", r, below, size=2)
-    quotient, rest = None, x
-    for _step in range(2):
-        part = _from_f64(b, b.value("v_mul_f64", _to_f64(b, rest), r, size=2))
-        rest = vector_sub64(b, dtype, rest, vector_mul64(b, dtype, part, y))
-        quotient = part if quotient is None else vector_add64(b, dtype, quotient, part)
+
+    def divided(x: Operand) -> tuple[Operand, Operand]:
+        part = _from_f64(b, b.value("v_mul_f64", _to_f64(b, x), r, size=2))
+        return part, vector_sub64(b, dtype, x, vector_mul64(b, dtype, part, y))
+
+    first, rest = divided(x)
+    second, rest = divided(rest)
+    quotient = vector_add64(b, dtype, first, second)
     for _step in range(2):
         more = b.value("v_cmp_ge_u64", rest, y, kind="s", size=2)
         quotient = select(b, more, vector_add64(b, dtype, quotient, b.pair(1, 0)), quotient)

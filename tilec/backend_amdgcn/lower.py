@@ -9,6 +9,7 @@ checked  interpreter == emulator on every kernel, shape sweep and random tile pr
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilec.backend_amdgcn import lower_dot, lower_math, lower_mem
 from tilec.backend_amdgcn.builder import Builder
@@ -21,7 +22,7 @@ from tilec.ir.abi import argument_slots
 from tilec.ir.core import Block, Op, Program, ScalarType, TileType, TokenType, Value
 from tilec.ir.machine import Immediate, Instruction, Operand, Ref
 
-Rule = Callable[[Lowering, Op], None]
+Rule = Callable[[Lowering, Any], None]     # of one class of ops
 
 
 def lower(program: Program, arch: str) -> machine.Program:
@@ -82,9 +83,8 @@ def _carried_registers(context: Lowering, value: Value) -> list[Ref]:
     if isinstance(value.type, TokenType):
         return [b.register("t", 1, value.name)]
     if isinstance(value.type, ScalarType):
-        return [b.register("s", 2 if value.type.dtype.bits == 64 else 1, value.name)]
-    assert isinstance(value.type, TileType) and value.type.layout is not None
-    group, total = context.tuple_size(value), Fragment(b, value.type).dwords
+        return [b.register("s", 2 if value.dtype.bits == 64 else 1, value.name)]
+    group, total = context.tuple_size(value), Fragment(b, value.tile_type).dwords
     tuples = [b.register("va", min(group, total - start), value.name) for start in range(0, total, group)]
     return [t[i] for t in tuples for i in range(t.size)]
 
@@ -101,9 +101,9 @@ def _operands_of(context: Lowering, value: Value) -> list[Operand]:
     known = context.values[value]
     if isinstance(known, Fragment):
         return [known.dword(i) for i in range(known.dwords)]
-    if value.type.dtype.bits == 64 if isinstance(value.type, ScalarType) else False:
-        return [context.scalar64(value)]
-    return [known]
+    if isinstance(value.type, TokenType):
+        return [context.token(value)]
+    return [context.scalar64(value) if value.dtype.bits == 64 else context.scalar(value)]
 
 
 def _assign(context: Lowering, registers: list[list[Ref]], values: tuple[Value, ...]) -> None:

@@ -16,7 +16,7 @@ from tilec.backend_amdgcn.lowering import Lowering
 from tilec.ir import tile
 from tilec.ir.core import Op, Value
 from tilec.ir.layout import Layout
-from tilec.ir.machine import Immediate, Operand, Ref
+from tilec.ir.machine import Immediate, Operand, Ref, registers
 
 
 def _dot(context: Lowering, op: tile.Dot) -> None:
@@ -57,7 +57,8 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
                     )
                     current[row, column] = result
         left.fetch(row_list[-1:], following)
-    context.values[op.result] = Stored(b, op.result.type, [ref[i] for ref in current.values() for i in range(size)])
+    results = [registers(held)[i] for held in current.values() for i in range(size)]
+    context.values[op.result] = Stored(b, op.result.tile_type, results)
 
 
 class _Operand:
@@ -80,7 +81,7 @@ class _Operand:
     def at(self, free: int, step: int) -> Ref:
         if (free, step) not in self.known:
             start = self.places[free][step]
-            dwords = [_register(self.context, self.fragment.dword(start + i)) for i in range(self.dwords)]
+            dwords = [self.context.b.vector(self.fragment.dword(start + i)) for i in range(self.dwords)]
             self.known[free, step] = joined(self.context.b, dwords)
         return self.known[free, step]
 
@@ -94,15 +95,11 @@ def _places(layout: Layout, fragment: Fragment, count: int, free: int) -> dict[i
     return places
 
 
-def _register(context: Lowering, operand: Operand) -> Operand:
-    return operand if isinstance(operand, Ref) and operand.kind != "s" else context.b.vector(operand)
-
-
 def _accumulator(context: Lowering, dwords: list[Operand]) -> Operand:
     """C of an instruction: an inline zero, or a tuple."""
     if all(isinstance(d, Immediate) and d.value == 0 for d in dwords):
         return Immediate(0)
-    return joined(context.b, [_register(context, d) for d in dwords])
+    return joined(context.b, [context.b.vector(d) for d in dwords])
 
 
 RULES: dict[type[Op], Callable] = {tile.Dot: _dot}

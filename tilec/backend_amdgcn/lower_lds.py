@@ -8,7 +8,6 @@ immediate. The last instruction of an access defines its token: accesses of one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tilec.backend_amdgcn.address import (
     TileAccess,
@@ -22,11 +21,11 @@ from tilec.backend_amdgcn.address import (
     vector_plus,
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, moved, side_by_side
-from tilec.backend_amdgcn.lowering import Lowering
+from tilec.backend_amdgcn.lowering import Lowering, SharedRef
 from tilec.errors import InternalError
 from tilec.ir import tile
 from tilec.ir.conversion import conversion
-from tilec.ir.core import Op, SharedType, TileType, Value
+from tilec.ir.core import Op, TileType, Value
 from tilec.ir.layout import Layout
 from tilec.ir.lds_access import LdsAccess, LdsPart, grouped, lds_access, read_access
 from tilec.ir.machine import Immediate, Instruction, Operand, Ref, SharedAccess
@@ -41,38 +40,10 @@ WRITES = {
 }
 
 
-@dataclass(frozen=True)
-class SharedRef:
-    """A ring in LDS: its first byte and the bytes of one slot."""
-
-    name: str
-    type: SharedType
-    offset: int
-    slot_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return self.slot_bytes * self.type.slots
-
-    def access(self, slot: Operand, phase: int | None) -> SharedAccess:
-        """The bytes that an access to a slot may touch: all slots where the slot is known by its phase only, or not at
-        all."""
-        if isinstance(slot, Immediate):
-            first = self.offset + slot.value * self.slot_bytes
-            return SharedAccess(self.name, first, first + self.slot_bytes)
-        return SharedAccess(self.name, self.offset, self.offset + self.bytes, self.type.slots, phase)
-
-
-def slot_bytes(type: SharedType) -> int:
-    """Bytes from one slot of a ring to the next, as aligned as any access needs."""
-    assert type.layout is not None
-    return -(-type.layout.bytes // 16) * 16
-
-
 def _alloc(context: Lowering, op: tile.Alloc) -> None:
     if op.offset < 0:
         raise InternalError(f"LDS buffer {op.result.name} was not placed", where=op.where)
-    context.values[op.result] = SharedRef(op.result.name, op.result.type, op.offset, slot_bytes(op.result.type))
+    context.values[op.result] = SharedRef(op.result.name, op.result.shared_type, op.offset)
 
 
 def _slot(context: Lowering, slot: Value | None) -> Operand:
@@ -91,9 +62,9 @@ class _Addresses:
         base = self._base(xor)
         total = offset + self.buffer.offset
         if isinstance(self.slot, Immediate):
-            total += self.slot.value * self.buffer.slot_bytes
+            total += self.slot.value * self.buffer.type.slot_bytes
         else:
-            base = vector_plus(context, base, times(context, self.slot, Immediate(self.buffer.slot_bytes)))
+            base = vector_plus(context, base, times(context, self.slot, Immediate(self.buffer.type.slot_bytes)))
         high = total & ~context.target.ds_offset_max
         base = vector_plus(context, base, Immediate(high))
         if is_uniform(base):
@@ -140,7 +111,7 @@ def _grid_part(context: Lowering, grid: tuple[tuple[int, int], ...], bits: int) 
 
 
 def _write(context: Lowering, op: tile.SharedWrite) -> None:
-    b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
+    b, buffer, slot = context.b, context.shared(op.buffer), _slot(context, op.slot)
     shared, held = op.buffer.shared_layout, op.value.layout
     layout = grouped(held, shared.order)
     access = lds_access(layout, shared, context.target, writes=True)
@@ -158,21 +129,20 @@ def _write(context: Lowering, op: tile.SharedWrite) -> None:
     for part in parts:
         address, offset = addresses.of(part.xor, part.offset)
         first = part.bit // 32
-        dwords = [fragment.dword(first + i) for i in range(max(1, bytes_each // 4))]
-        dwords = [b.vector(d) if is_uniform(d) else d for d in dwords]
+        dwords = [b.vector(d) for d in [fragment.dword(first + i) for i in range(max(1, bytes_each // 4))]]
         name, data = WRITES[bytes_each], joined(b, dwords)
         if bytes_each < 4 and part.bit % 32:
             byte = part.bit % 32 // 8
             if byte % 2:
                 data = b.value("v_lshrrev_b32", 8, data)
             name += "_d16_hi" if byte >= 2 else ""
-        writes.append((name, address, data, {"offset": offset} if offset else {}))
+        writes.append((name, address, data, offset))
     token = b.register("t", 1, op.result.name)
 
     def emit() -> None:
-        for index, (name, address, data, modifiers) in enumerate(writes):
+        for index, (name, address, data, offset) in enumerate(writes):
             last = [token] if index == len(writes) - 1 else []
-            b.emit(name, last, [address, data], shared=buffer.access(slot, op.phase), **modifiers)
+            b.emit(name, last, [address, data], shared=buffer.access(slot, op.phase), offset=offset)
 
     under_mask(context, representative_lanes(context, layout), emit)
     context.values[op.result] = token
@@ -185,7 +155,7 @@ def _item_of(bit: int, bits: int) -> int:
 def _read(context: Lowering, op: tile.SharedRead) -> None:
     """Binds the tile; its instructions are emitted here, or by the dot that reads it where that is the only reader and
     nothing touches LDS in between."""
-    buffer, slot = context.values[op.buffer], _slot(context, op.slot)
+    buffer, slot = context.shared(op.buffer), _slot(context, op.slot)
     result = op.results[0]
     layout = buffer_side(result.layout, op.axes)
     access = read_access(layout, op.buffer.shared_layout, context.target)
@@ -205,7 +175,7 @@ class _LdsFragment(Fragment):
     def __init__(
         self, context: Lowering, op: tile.SharedRead, access: LdsAccess, addresses: _Addresses, shared: SharedAccess
     ):
-        super().__init__(context.b, op.results[0].type)
+        super().__init__(context.b, op.results[0].tile_type)
         self.op, self.access, self.addresses, self.shared = op, access, addresses, shared
         self.kind = "va" if context.only_feeds_dots(op.results[0]) else "v"
         self.token = context.b.register("t", 1, f"{op.results[0].name} read")
@@ -234,7 +204,7 @@ class _LdsFragment(Fragment):
         address, offset = self.addresses.of(part.xor, part.offset)
         where, b.where = b.where, self.op.where
         register = b.register(kind, size, self.op.results[0].name)
-        b.emit(op, [register, self.token], [address], shared=self.shared, **({"offset": offset} if offset else {}))
+        b.emit(op, [register, self.token], [address], shared=self.shared, offset=offset)
         b.where = where
         return register
 
@@ -257,11 +227,12 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
     """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 plus its immediate
     (facts/isa: LDS-DMA). The immediate moves the place in memory as well: lane offsets are that much smaller, and
     the base that much earlier, so that one write of M0 serves all copies whose places it can reach."""
-    b, buffer, slot = context.b, context.values[op.buffer], _slot(context, op.slot)
-    tensor, shared, layout = context.values[op.tensor], op.buffer.shared_layout, op.layout
-    assert layout is not None and shared is not None
+    b, buffer, slot = context.b, context.shared(op.buffer), _slot(context, op.slot)
+    tensor, shared, layout = context.tensor(op.tensor), op.buffer.shared_layout, op.layout
+    contiguous = tensor.type.contiguous
+    assert layout is not None and contiguous is not None        # the layouts pass copies such tensors only
     access = tile_access(context, tensor, [context.scalar(i) for i in op.indices], layout, op.inside)
-    vector = min(layout.vector_width(tensor.type.contiguous), 16 * 8 // shared.element_bits)
+    vector = min(layout.vector_width(contiguous), 16 * 8 // shared.element_bits)
     bytes_each = vector * shared.element_bits // 8
     token = b.register("t", 1, op.result.name)
     reach = context.target.buffer_offset_max + 1
@@ -272,9 +243,8 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
         place = buffer.offset + int(shared.byte_address(layout.item_offset(first)))
         if start is None or not 0 <= place - start < reach:
             start = place
-            at = plus(
-                context, plus(context, Immediate(place), wave_place), times(context, slot, Immediate(buffer.slot_bytes))
-            )
+            in_slot = plus(context, Immediate(place), wave_place)
+            at = plus(context, in_slot, times(context, slot, Immediate(buffer.type.slot_bytes)))
             b.emit_early("s_mov_m0", [], [at])
         offset, window, tile_offset = _copy_source(context, access, first, reach, place - start)
         last = [token] if index == len(firsts) - 1 else []
@@ -285,7 +255,7 @@ def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
             shared=buffer.access(slot, op.phase),
             offen=True,
             lds=True,
-            **({"offset": place - start} if place > start else {}),
+            offset=place - start,
         )
     context.values[op.result] = token
 
@@ -307,7 +277,7 @@ def _copy_source(
 
 
 def _barrier(context: Lowering, op: tile.Barrier) -> None:
-    b, awaited = context.b, [context.values[v] for v in op.after]
+    b, awaited = context.b, [context.token(v) for v in op.after]
     if not op.half:
         b.emit("s_barrier", [], awaited, note=op.reason)
         return
@@ -325,7 +295,7 @@ def _barrier(context: Lowering, op: tile.Barrier) -> None:
 
 
 def _await(context: Lowering, op: tile.Await) -> None:
-    context.b.emit("await", [], [context.values[v] for v in op.after], note="the operands of this cluster")
+    context.b.emit("await", [], [context.token(v) for v in op.after], note="the operands of this cluster")
 
 
 RULES: dict[type[Op], Callable] = {

@@ -8,7 +8,7 @@ waves through LDS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tilec.backend_amdgcn import alu
@@ -16,14 +16,14 @@ from tilec.backend_amdgcn.address import is_uniform
 from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, moved, pack, round_pair, unpack
 from tilec.backend_amdgcn.integer_math import f64_to_integer, integer_to_f32, integer_to_f64, widen
 from tilec.backend_amdgcn.lowering import Lowering
-from tilec.backend_amdgcn.operands import select, select_mask
+from tilec.backend_amdgcn.operands import half, select, select_mask
 from tilec.dtypes import DType
 from tilec.dtypes import dtype as dtype_of
 from tilec.errors import InternalError, TilecError
 from tilec.ir import tile
 from tilec.ir.conversion import conversion, matching_items, reduction
 from tilec.ir.core import Op, ScalarType, TileType, Value
-from tilec.ir.machine import Immediate, Operand, Ref, SharedAccess
+from tilec.ir.machine import Immediate, Operand, Ref
 
 # -- leaves ----------------------------------------------------------------------------------------------------------
 
@@ -69,11 +69,9 @@ def add_constant(context: Lowering, base: Operand, offset: int) -> Operand:
         return Immediate(base.value + offset)
     if offset == 0:
         return base
-    return (
-        context.b.pure("s_add_i32", base, offset, kind="s")
-        if base.kind == "s"
-        else context.b.value("v_add_u32", offset, base)
-    )
+    if is_uniform(base):
+        return context.b.pure("s_add_i32", base, offset, kind="s")
+    return context.b.value("v_add_u32", offset, base)
 
 
 # -- elementwise -----------------------------------------------------------------------------------------------------
@@ -166,7 +164,7 @@ def _cast_scalar(context: Lowering, op: tile.Cast, source: DType, target: DType)
     if kinds[0] in ("i32", "u32") and kinds[1] in ("i64", "u64"):
         return widen(b, value, signed=source.kind == "int")
     if kinds[0] in ("i64", "u64") and kinds[1] in ("i32", "u32") and target.bits == 32:
-        return value[0]
+        return half(value, 0)
     if kinds[0] in ("i32", "u32", "bool") and kinds[1] in ("i32", "u32") and target.bits == 32:
         return value
     if target.kind == "bool" and source.kind != "bool":
@@ -202,7 +200,7 @@ def cast_item(context: Lowering, source: DType, target: DType, value: Operand, s
         if have[1:] == want[1:]:
             return value
         if want[1:] == "32":
-            return value[0]
+            return half(value, 0)
         return _wide_vector(context, value, b.value("v_ashrrev_i32", 31, value) if have == "i32" else Immediate(0))
     if have == want:
         return _saturate(context, target, value) if saturate and target.bits < source.bits else value
@@ -279,7 +277,7 @@ def _broadcast(context: Lowering, op: tile.Broadcast) -> None:
 
 def _relabel(context: Lowering, op: tile.ExpandDims | tile.Permute) -> None:
     """The same registers under other coordinates. Items may be numbered in another order in the result's layout."""
-    context.values[op.result] = _rebound(context, context.fragment(op.source), op.result.type)
+    context.values[op.result] = _rebound(context, context.fragment(op.source), op.result.tile_type)
 
 
 def _rebound(context: Lowering, source: Fragment, type: TileType) -> Fragment:
@@ -293,11 +291,11 @@ def _convert(context: Lowering, op: tile.ConvertLayout) -> None:
     plan = conversion(op.source.layout, op.result.layout)
     if plan.kind in ("identity", "registers"):
         if plan.items == tuple(range(source.items)):
-            context.values[op.result] = _rebound(context, source, op.result.type)
+            context.values[op.result] = _rebound(context, source, op.result.tile_type)
         elif op.result.dtype.kind == "bool":
             context.bind(op.result, lambda item: source.value(plan.items[item]), cheap=isinstance(source, Stored))
         else:
-            context.values[op.result] = moved(source, op.result.type, plan.items)
+            context.values[op.result] = moved(source, op.result.tile_type, plan.items)
         return
     raise InternalError(f"conversion of kind {plan.kind} should go through LDS", where=op.where)
 
@@ -329,7 +327,7 @@ def _reduce(context: Lowering, op: tile.Reduce) -> None:
 
     totals = [within_lane(groups[g]) for g in sorted(groups)]
     for mask in plan.lane_masks:
-        vectors = [b.vector(total) if is_uniform(total) else total for total in totals]
+        vectors = [b.vector(total) for total in totals]
         totals = [combine(_lane_pair(context, vector, mask)) for vector in vectors]
     if plan.crosses_waves:
         totals = _across_waves(context, op, plan.wave_partners, wide, combine, totals)
@@ -360,7 +358,7 @@ def _finished(context: Lowering, result: Value, totals: list[Operand]) -> Fragme
     return context.fragment(result).stored()
 
 
-def _lane_pair(context: Lowering, value: Operand, mask: int) -> list[Operand]:
+def _lane_pair(context: Lowering, value: Ref, mask: int) -> list[Ref]:
     """What a lane and lane ^ mask (a single bit) hold, in an order that may differ between the two."""
     b = context.b
     if mask not in (16, 32) or not context.target.has("permlane_swap"):
@@ -372,12 +370,12 @@ def _lane_pair(context: Lowering, value: Operand, mask: int) -> list[Operand]:
     return both
 
 
-def _lane_xor(context: Lowering, value: Operand, mask: int) -> Operand:
+def _lane_xor(context: Lowering, value: Ref, mask: int) -> Ref:
     """The value of lane ^ mask (a single bit)."""
     b = context.b
     result = b.register("v", value.size)
     for i in range(value.size):
-        dword = value[i] if value.size > 1 else value
+        dword = value[i]
         if mask in (1, 2):
             order = [lane ^ mask for lane in range(4)]
             b.emit("v_mov_b32_dpp", [result[i]], [dword], quad_perm=tuple(order), row_mask=15, bank_mask=15)
@@ -394,7 +392,7 @@ def _across_waves(
     op: tile.Reduce,
     partners: tuple[tuple[int, ...], ...],
     dtype: DType,
-    combine: Callable[[list[Operand]], Operand],
+    combine: Callable[[Sequence[Operand]], Operand],
     totals: list[Operand],
 ) -> list[Operand]:
     """Every wave writes its totals to its own part of the scratch buffer and reads those of its partners, which form
@@ -402,9 +400,10 @@ def _across_waves(
     b = context.b
     size = dtype.bits // 32
     width = {1: "b32", 2: "b64"}[size]
-    buffer = context.values[op.scratch]
+    assert op.scratch is not None       # the layouts pass gives a reduction that crosses waves its scratch
+    buffer = context.shared(op.scratch)
     part = len(totals) * 4 * size * context.target.wave_size
-    access = SharedAccess(op.scratch.name, buffer.offset, buffer.offset + buffer.bytes)
+    access = buffer.access(Immediate(0), None)
     lane_bytes = b.pure("v_lshlrev_b32", (4 * size).bit_length() - 1, context.lane)
     own, base = (
         b.pure(
@@ -420,7 +419,7 @@ def _across_waves(
         b.emit(
             f"ds_write_{width}",
             [token],
-            [own, b.vector(total) if is_uniform(total) else total],
+            [own, b.vector(total)],
             shared=access,
             offset=i * 4 * size * context.target.wave_size,
         )

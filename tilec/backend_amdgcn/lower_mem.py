@@ -8,12 +8,11 @@ they do not. Of replicated elements one representative is stored. EXEC is narrow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tilec.backend_amdgcn import alu, lower_lds
 from tilec.backend_amdgcn.address import (
-    TensorRef,
     TileAccess,
     both,
     descriptor,
@@ -31,7 +30,7 @@ from tilec.backend_amdgcn.address import (
 )
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, pack, side_by_side, storage_bits, unpack
 from tilec.backend_amdgcn.integer_math import add64
-from tilec.backend_amdgcn.lowering import Lowering
+from tilec.backend_amdgcn.lowering import Lowering, TensorRef
 from tilec.backend_amdgcn.operands import half
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
@@ -61,7 +60,7 @@ def bind_parameters(context: Lowering) -> None:
         b.emit(f"s_load_dword{'' if count == 1 else f'x{count}'}", [chunk], [Physical("s", 0, 2), len(dwords) * 4])
         dwords += [chunk[i] for i in range(count)]
 
-    def field(parameter: str, part: str, axis: int = 0) -> Operand:
+    def field(parameter: str, part: str, axis: int = 0) -> Ref:
         slot = next(s for s in slots if (s.parameter, s.part, s.axis) == (parameter, part, axis))
         first = dwords[slot.offset // 4]
         return first if slot.size == 4 else Ref(first.register, first.start, 2)
@@ -93,11 +92,11 @@ def _program_id(context: Lowering, op: tile.ProgramId) -> None:
 
 
 def _dim(context: Lowering, op: tile.Dim) -> None:
-    context.values[op.result] = context.values[op.tensor].extents[op.axis]
+    context.values[op.result] = context.tensor(op.tensor).extents[op.axis]
 
 
 def _view(context: Lowering, op: tile.View) -> None:
-    b, tensor = context.b, context.values[op.tensor]
+    b, tensor = context.b, context.tensor(op.tensor)
     base = tensor.base
     extents = [context.scalar(e) for e in op.extents]
     present: Operand | None = None
@@ -110,7 +109,7 @@ def _view(context: Lowering, op: tile.View) -> None:
             base = add64(b, base, product64(context, offset, tensor.strides[axis]))
     kept = [extents[axis] if present is None else times(context, extents[axis], present) for axis in op.axes]
     context.values[op.result] = TensorRef(
-        op.result.type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept), tensor.written
+        op.result.tensor_type, base, tuple(tensor.strides[a] for a in op.axes), tuple(kept), tensor.written
     )
 
 
@@ -120,7 +119,7 @@ def _view(context: Lowering, op: tile.View) -> None:
 def _load(context: Lowering, op: tile.Load) -> None:
     access = _access_of(context, op.tensor, op.indices, op.result.layout, op.inside)
     fill = context.scalar(op.fill) if op.fill is not None else Immediate(0)
-    fragment = load_tile(context, access, op.result.type, fill)
+    fragment = load_tile(context, access, op.result.tile_type, fill)
     context.values[op.result] = fragment
 
 
@@ -132,22 +131,22 @@ def _access_of(
     inside: tuple[bool, ...],
     reads: bool = True,
 ) -> TileAccess:
-    return tile_access(context, context.values[tensor], [context.scalar(i) for i in indices], layout, inside, reads)
+    return tile_access(context, context.tensor(tensor), [context.scalar(i) for i in indices], layout, inside, reads)
 
 
 def load_tile(context: Lowering, access: TileAccess, type: TileType, fill: Operand) -> Fragment:
     """The tile in registers, elements outside the tensor replaced by `fill` (a scalar in compute form)."""
     if access.general:
         return _load_wide(context, access, type, fill)
-    contiguous = access.tensor.type.contiguous
-    cut = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
     dwords: list[Operand] = []
     per_dword = max(1, 32 // storage_bits(type.dtype))
     run = max(access.vector, per_dword)
-    for first in range(0, type.layout.items, run):
-        dwords += _load_run(context, access, first, min(run, type.layout.items - first))
+    for first in range(0, access.layout.items, run):
+        dwords += _load_run(context, access, first, min(run, access.layout.items - first))
     filled = not (isinstance(fill, Immediate) and fill.value == 0)
-    return _Cut(context, access, type, dwords, fill, rows=filled) if cut or filled else Stored(context.b, type, dwords)
+    if filled or access.cut is not None:
+        return _Cut(context, access, type, dwords, fill, rows=filled)
+    return Stored(context.b, type, dwords)
 
 
 def _load_run(context: Lowering, access: TileAccess, first: int, count: int) -> list[Operand]:
@@ -192,12 +191,10 @@ def _buffer(
     """One buffer instruction for the vector that starts at `item`. The tile's own offset goes to soffset where no lane
     can start inside and end outside (soffset escapes the range check), else into the lane offset."""
     b = context.b
-    contiguous = access.tensor.type.contiguous
-    checked = contiguous is not None and access.limits[contiguous] is not None and access.vector > 1
     buffer, fixed, tile_offset = access.window()
     lanes, scalar, constant = access.lane_offset(item)
     offset = vector_plus(context, lanes, fixed)
-    if checked:
+    if access.cut is not None:
         offset, tile_offset = vector_plus(context, offset, tile_offset), Immediate(0)
     offset = vector_plus(context, offset, scalar)
     if constant > context.target.buffer_offset_max:
@@ -213,7 +210,7 @@ def _buffer(
         [dst] if dst is not None else [],
         sources if data is None else [data, *sources],
         offen=True,
-        **({"offset": constant} if constant else {}),
+        offset=constant,
     )
 
 
@@ -255,13 +252,14 @@ class _Cut(Stored):
                     dword = b.value("v_bfi_b32", ((1 << self.bits) - 1) << i * self.bits, item, dword)
             return dword
         mask = self._inside(first)
-        if count > 1 and access.limits[contiguous] is not None:
+        if count > 1 and contiguous is not None and access.limits[contiguous] is not None:
             dword = _keep_items(self.context, access, contiguous, first, self.bits, dword, filler)
             mask = mask if self.rows else None
         return dword if mask is None else b.value("v_cndmask_b32", filler, dword, mask)
 
     def _inside(self, item: int) -> Operand | None:
-        return self.access.inside(item) if self.rows else self.access.below(self.access.tensor.type.contiguous, item)
+        axis = self.access.cut
+        return self.access.inside(item) if self.rows or axis is None else self.access.below(axis, item)
 
     def _filler(self, index: int) -> Operand:
         """The fill value in storage form."""
@@ -288,8 +286,8 @@ def _keep_items(
     assert pair is not None
     count = b.value("v_med3_i32", b.value("v_sub_u32", *pair), 0, per_dword)
     # shifted twice, since a shift by 32 is one by 0
-    half = b.value("v_lshlrev_b32", (bits // 2).bit_length() - 1, count)
-    beyond = b.value("v_lshlrev_b32", half, b.value("v_lshlrev_b32", half, 0xFFFFFFFF))
+    step = b.value("v_lshlrev_b32", (bits // 2).bit_length() - 1, count)
+    beyond = b.value("v_lshlrev_b32", step, b.value("v_lshlrev_b32", step, 0xFFFFFFFF))
     return b.value("v_bfi_b32", beyond, filler, dword)
 
 
@@ -297,37 +295,37 @@ def _keep_items(
 
 
 def _store(context: Lowering, op: tile.Store) -> None:
-    type = op.value.type
-    access = _access_of(context, op.tensor, op.indices, type.layout, op.inside, reads=False)
+    layout = op.value.layout
+    access = _access_of(context, op.tensor, op.indices, layout, op.inside, reads=False)
     fragment = context.fragment(op.value)
-    kept = type.layout.replication()
-    mask = representative_lanes(context, type.layout)
+    kept = layout.replication()
+    mask = representative_lanes(context, layout)
     if access.general:
         _store_wide(context, access, fragment, kept.items, mask)
         return
-    vector, contiguous = access.vector, access.tensor.type.contiguous
-    cut = contiguous is not None and access.limits[contiguous] is not None and vector > 1
+    vector, cut = access.vector, access.cut
     firsts = [i for i in kept.items if i % vector == 0]
     runs = {
-        first: _store_run(context, access, fragment, first, mask, last=vector - 1 if cut else 0) for first in firsts
+        first: _store_run(context, access, fragment, first, mask, last=0 if cut is None else vector - 1)
+        for first in firsts
     }
-    if cut:
-        remainder = alu.scalar(context.b, "and", U32, [access.tensor.extents[contiguous], Immediate(vector - 1)])
+    if cut is not None:
+        remainder = alu.scalar(context.b, "and", U32, [access.tensor.extents[cut], Immediate(vector - 1)])
         branch = context.b.begin_if([Instruction("s_cmp_lg_u32", (), (remainder, Immediate(0)))])
         for first in firsts:
-            _store_elements(context, access, first, runs[first], mask)
+            _store_elements(context, access, cut, first, runs[first], mask)
         context.b.end_if(branch)
 
 
 def _store_run(
     context: Lowering, access: TileAccess, fragment: Fragment, first: int, mask: Operand | None, last: int
-) -> list[Operand]:
+) -> list[Ref]:
     """Stores the vector from item `first` on; gives its dwords."""
     b, size = context.b, access.tensor.element_bytes
     bytes_each = access.vector * size
     start = first * size // 4
     dwords = [fragment.dword(i) for i in range(start, start + max(1, bytes_each // 4))]
-    dwords = [d if isinstance(d, Ref) and d.kind != "s" else b.vector(d) for d in dwords]
+    dwords = [b.vector(d) for d in dwords]
     if bytes_each >= 4:
         _buffer(
             context, access, f"buffer_store_{STORES[bytes_each]}", first, data=joined(b, dwords), mask=mask, last=last
@@ -355,11 +353,11 @@ def _store_part(
 
 
 def _store_elements(
-    context: Lowering, access: TileAccess, first: int, dwords: list[Operand], mask: Operand | None
+    context: Lowering, access: TileAccess, axis: int, first: int, dwords: list[Ref], mask: Operand | None
 ) -> None:
-    """Of a vector that is cut by the limit: its elements inside, one by one."""
-    contiguous, size = access.tensor.type.contiguous, access.tensor.element_bytes
-    whole = access.below(contiguous, first, access.vector - 1)
+    """Of a vector that is cut by the limit along `axis`: its elements inside, one by one."""
+    size, whole = access.tensor.element_bytes, access.below(axis, first, access.vector - 1)
+    assert whole is not None
     partial = both(context, mask, context.b.pure("s_not_b64", whole, kind="s", size=2))
     for i in range(access.vector - 1):
         byte = i * size
@@ -396,7 +394,8 @@ def _elements(
 ) -> Fragment:
     """Loads a tile element by element from 64-bit addresses, under EXEC; `where` gives an item's address and mask."""
     b, size, bits = context.b, tensor.element_bytes, storage_bits(type.dtype)
-    values: list[Operand] = []
+    assert type.layout is not None
+    values: list[Ref] = []
     for item in range(type.layout.items):
         address, mask = where(item)
         result = b.register("v", max(1, size // 4))
@@ -421,11 +420,9 @@ def _raw_item(context: Lowering, fragment: Fragment, item: int) -> Operand:
     """An item's bits in the low end of a VGPR (pair), as stores want them."""
     b, bits = context.b, fragment.bits
     if bits == 64:
-        halves = (fragment.dword(2 * item), fragment.dword(2 * item + 1))
-        return joined(b, [b.vector(half) if is_uniform(half) else half for half in halves])
+        return joined(b, [b.vector(fragment.dword(i)) for i in (2 * item, 2 * item + 1)])
     per_dword = 32 // bits
-    dword = fragment.dword(item // per_dword)
-    dword = b.vector(dword) if is_uniform(dword) else dword
+    dword = b.vector(fragment.dword(item // per_dword))
     return b.value("v_lshrrev_b32", item % per_dword * bits, dword) if item % per_dword else dword
 
 
@@ -452,19 +449,18 @@ def _indexed(
     coordinates = [f.value(item) for f in indices]
     mask: Operand | None = None
     for coordinate, extent in zip(coordinates, tensor.extents):
-        inside = context.b.value("v_cmp_gt_u32", extent, coordinate, kind="s", size=2)
-        mask = inside if mask is None else context.b.value("s_and_b64", mask, inside, kind="s", size=2)
+        mask = both(context, mask, context.b.value("v_cmp_gt_u32", extent, coordinate, kind="s", size=2))
     return coordinates, mask
 
 
-def _place(context: Lowering, tensor: TensorRef, coordinates: list[Operand], mask: Operand) -> Ref:
+def _place(context: Lowering, tensor: TensorRef, coordinates: list[Operand], mask: Operand | None) -> Ref:
     """Address of an element; lanes outside get the tensor's base (they are masked)."""
-    kept = [context.b.value("v_cndmask_b32", 0, c, mask) for c in coordinates]
+    kept = [c if mask is None else context.b.value("v_cndmask_b32", 0, c, mask) for c in coordinates]
     return wide_address(context, tensor, kept)
 
 
 def _gather(context: Lowering, op: tile.Gather) -> None:
-    tensor, type = context.values[op.tensor], op.result.type
+    tensor, type = context.tensor(op.tensor), op.result.tile_type
     indices = [context.fragment(i) for i in op.indices]
     fill = context.scalar(op.fill) if op.fill is not None else Immediate(0)
 
@@ -476,7 +472,7 @@ def _gather(context: Lowering, op: tile.Gather) -> None:
         context.values[op.result] = _elements(context, type, fill, tensor, where)
         return
     dwords: list[Operand] = []
-    for item in range(type.layout.items):
+    for item in range(op.result.layout.items):
         coordinates, mask = _indexed(context, tensor, indices, item)
         result = context.b.register("v", tensor.element_bytes // 4)
         context.b.emit(
@@ -489,22 +485,20 @@ def _gather(context: Lowering, op: tile.Gather) -> None:
     context.values[op.result] = Stored(context.b, type, dwords)
 
 
-def _offset(context: Lowering, tensor: TensorRef, coordinates: list[Operand], mask: Operand) -> Operand:
+def _offset(context: Lowering, tensor: TensorRef, coordinates: Sequence[Operand], mask: Operand | None) -> Operand:
     total: Operand = Immediate(0)
     for coordinate, stride in zip(coordinates, tensor.strides):
-        total = vector_plus(
-            context, total, vector_times(context, coordinate, stride if isinstance(stride, Immediate) else stride[0])
-        )
+        total = vector_plus(context, total, vector_times(context, coordinate, half(stride, 0)))
     return masked_offset(context, total, mask)
 
 
 def _scatter(context: Lowering, op: tile.Scatter) -> None:
-    b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
+    b, tensor, fragment = context.b, context.tensor(op.tensor), context.fragment(op.value)
     indices = [context.fragment(i) for i in op.indices]
     kept, lanes = op.value.layout.replication(), representative_lanes(context, op.value.layout)
     for item in kept.items:
         coordinates, mask = _indexed(context, tensor, indices, item)
-        mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
+        mask = both(context, mask, lanes)
         data = _raw_item(context, fragment, item)
         width = STORES[tensor.element_bytes]
         if tensor.type.wide:
@@ -520,7 +514,7 @@ _ATOMIC_ADDS = {"i32": "add", "u32": "add", "f32": "add_f32", "i64": "add_x2", "
 
 def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
     """Out-of-range buffer atomics fault on some hardware (BL-73): EXEC masks them instead."""
-    b, tensor, fragment = context.b, context.values[op.tensor], context.fragment(op.value)
+    b, tensor, fragment = context.b, context.tensor(op.tensor), context.fragment(op.value)
     element = op.value.dtype
     if element.name not in _ATOMIC_ADDS:
         raise TilecError(
@@ -533,7 +527,7 @@ def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
     kept, lanes = op.value.layout.replication(), representative_lanes(context, op.value.layout)
     for item in kept.items:
         coordinates, mask = _indexed(context, tensor, indices, item)
-        mask = mask if lanes is None else b.value("s_and_b64", mask, lanes, kind="s", size=2)
+        mask = both(context, mask, lanes)
         address, data = _place(context, tensor, coordinates, mask), _raw_item(context, fragment, item)
         under_mask(context, mask, partial(b.emit, f"global_atomic_{_ATOMIC_ADDS[element.name]}", [], [address, data]))
 
@@ -541,7 +535,7 @@ def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
 def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
     """One element through the vector path (any size and alignment, and in order with this kernel's own stores), read
     back."""
-    b, tensor = context.b, context.values[op.tensor]
+    b, tensor = context.b, context.tensor(op.tensor)
     coordinates = [context.scalar(i) for i in op.indices]
     inside: Operand = Immediate(1)
     for coordinate, extent in zip(coordinates, tensor.extents):

@@ -7,14 +7,49 @@ rings) or a token register. `bind_lazy` keeps an elementwise result unevaluated 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tilec.backend_amdgcn.builder import Builder
 from tilec.backend_amdgcn.fragment import Fragment, Lazy
 from tilec.ir import tile
-from tilec.ir.core import Block, Op, Program, ScalarType, TileType, Value
+from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value
 from tilec.ir.layout import Layout
-from tilec.ir.machine import Immediate, Operand, Physical, Ref, Register, whole
+from tilec.ir.machine import Immediate, Operand, Physical, Ref, Register, SharedAccess
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRef:
+    """A tensor or view: base address (SGPR pair), per axis the stride in bytes (SGPR pair; constant for the contiguous
+    axis) and the extent (scalar). `written`: the kernel stores to it, so that even bytes whose value is not used may
+    not be read beyond a tile's edge, where another workgroup may be writing."""
+
+    type: TensorType
+    base: Ref
+    strides: tuple[Operand, ...]
+    extents: tuple[Operand, ...]
+    written: bool = False
+
+    @property
+    def element_bytes(self) -> int:
+        return max(8, self.type.dtype.bits) // 8
+
+
+@dataclass(frozen=True)
+class SharedRef:
+    """A ring in LDS from byte `offset` on."""
+
+    name: str
+    type: SharedType
+    offset: int
+
+    def access(self, slot: Operand, phase: int | None) -> SharedAccess:
+        """The bytes that an access to a slot may touch: all slots where the slot is known by its phase only, or not at
+        all."""
+        if isinstance(slot, Immediate):
+            first = self.offset + slot.value * self.type.slot_bytes
+            return SharedAccess(self.name, first, first + self.type.slot_bytes)
+        return SharedAccess(self.name, self.offset, self.offset + self.type.bytes, self.type.slots, phase)
 
 
 class Lowering:
@@ -24,7 +59,7 @@ class Lowering:
         self.program = program
         self.b = Builder(arch)
         self.target = self.b.target
-        self.values: dict[Value, Any] = {}
+        self.values: dict[Value, Operand | Fragment | TensorRef | SharedRef] = {}
         self.readers: dict[Value, list[tuple[Op | None, Block]]] = {}
         self._home: dict[Value, Block] = {}
         self.priorities: list[int] = []  # of the clusters that are open
@@ -52,19 +87,38 @@ class Lowering:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def scalar(self, value: Value) -> Operand:
-        """A scalar of at most 32 bits: an SGPR or a constant."""
-        return self.values[value]
+    def scalar(self, value: Value) -> Ref | Immediate:
+        """A scalar: an SGPR (pair) or a constant."""
+        known = self.values[value]
+        assert isinstance(known, (Ref, Immediate)), value
+        return known
 
     def scalar64(self, value: Value) -> Ref:
         """A 64-bit scalar in an SGPR pair."""
-        known = self.values[value]
+        known = self.scalar(value)
         if isinstance(known, Immediate):
             return self.b.pair(known.value & 0xFFFFFFFF, known.value >> 32 & 0xFFFFFFFF)
         return known
 
     def fragment(self, value: Value) -> Fragment:
-        return self.values[value]
+        known = self.values[value]
+        assert isinstance(known, Fragment), value
+        return known
+
+    def tensor(self, value: Value) -> TensorRef:
+        known = self.values[value]
+        assert isinstance(known, TensorRef), value
+        return known
+
+    def shared(self, value: Value) -> SharedRef:
+        known = self.values[value]
+        assert isinstance(known, SharedRef), value
+        return known
+
+    def token(self, value: Value) -> Ref:
+        known = self.values[value]
+        assert isinstance(known, Ref) and known.kind == "t", value
+        return known
 
     def bind(
         self,
@@ -188,9 +242,7 @@ class Lowering:
 
     def lds_bytes(self) -> int:
         """Bytes of LDS that the placed buffers reach."""
-        from tilec.backend_amdgcn.lower_lds import SharedRef
-
-        return max((v.offset + v.bytes for v in self.values.values() if isinstance(v, SharedRef)), default=0)
+        return max((v.offset + v.type.bytes for v in self.values.values() if isinstance(v, SharedRef)), default=0)
 
 
 def written_parameters(program: Program) -> set[Value]:
@@ -256,6 +308,3 @@ def parallel_copy(b: Builder, pairs: list[tuple[Ref, Operand]]) -> None:
         staged.append((dst, src))
     for dst, src in staged:
         b.copy(dst, src)
-
-
-__all__ = ["Lowering", "ScalarType", "parallel_copy", "whole"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.backend_amdgcn.builder import Builder
-from tilec.ir.machine import Immediate, Operand, Ref
+from tilec.ir.machine import Immediate, Operand, Ref, registers
 
 
 def select(b: Builder, mask: Operand, yes: Operand, no: Operand) -> Operand:
@@ -22,13 +22,14 @@ def select_mask(b: Builder, mask: Operand, yes: Operand, no: Operand) -> Operand
 
 
 def size_of(operand: Operand) -> int:
-    return 1 if isinstance(operand, Immediate) else operand.size
+    return 1 if isinstance(operand, Immediate) else registers(operand).size
 
 
 def half(operand: Operand, index: int) -> Operand:
+    """The low (0) or high (1) dword of a 64-bit operand."""
     if isinstance(operand, Immediate):
         return Immediate(operand.value >> 32 * index & 0xFFFFFFFF)
-    return operand[index]
+    return registers(operand)[index]
 
 
 def with_mask(b: Builder, op: str, sources: list[Operand], size: int = 1) -> tuple[Ref, Ref]:

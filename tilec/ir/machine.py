@@ -106,6 +106,12 @@ class Target:
 Operand = Ref | Physical | Immediate | Target
 
 
+def registers(operand: Operand) -> Ref | Physical:
+    """An operand that is neither a constant nor a label."""
+    assert isinstance(operand, (Ref, Physical)), operand
+    return operand
+
+
 @dataclass(frozen=True)
 class SharedAccess:
     """What the checkers need to know of an access to LDS: the buffer, and the bytes [first, end) of LDS that it may
