@@ -9,6 +9,7 @@ free as long as both operands share it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilec.errors import TilecError
@@ -39,13 +40,16 @@ def plan(
     rows_wanted: int = 0,
     whole: frozenset[int] = frozenset(),
     held: tuple[Layout | None, Layout | None] = (None, None),
+    followers: Sequence[tile.Dot] = (),
 ) -> DotPlan:
     """The plan of a dot. `rows_wanted`: of instructions that fit, those of so many rows if there are some; `whole`:
-    axes of the result that are combined later; `held`: the layouts in which a and b already are. Raises TilecError
-    where no instruction fits its types or sizes."""
+    axes of the result that are combined later; `held`: the layouts in which a and b already are; `followers`:
+    the dots that take the result as an operand, which they can as it is only with instructions of as many rows. Raises
+    TilecError where no instruction fits its types or sizes."""
     fitting = _fitting(op, target, swapped)
     fitting = [row for row in fitting if row.m == rows_wanted] or fitting
     m, n = op.accumulator.shape
+    alike = {row.m for row in fitting}.intersection(*({row.m for row in _fitting(f, target, swapped)} for f in followers))
     choices = []
     for speed, mfma in enumerate(fitting):
         rows, columns = m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n)
@@ -53,7 +57,7 @@ def plan(
             used, reads = grid[0] * grid[1], rows / grid[0] + columns / grid[1]
             crossed = sum(grid[axis] > 1 for axis in whole)
             # Of equally fast instructions the large one leaves fewer lanes to combine.
-            first = (used, -crossed, mfma.flops_per_cycle, mfma.m * mfma.n) if whole else ()
+            first = (used, -crossed, mfma.m in alike, mfma.flops_per_cycle, mfma.m * mfma.n) if whole else ()
             choices.append(((*first, -speed, used, -reads, -grid[0]), mfma, grid))
     if not choices:
         raise TilecError(

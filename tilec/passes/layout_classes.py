@@ -133,7 +133,7 @@ class Classes:
         if op not in self.plans:
             held = self._held(op.a), self._held(op.b)
             self.plans[op] = dots.plan(
-                op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held
+                op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held, self._followers(op)
             )
         return self.plans[op]
 
@@ -179,6 +179,10 @@ class Classes:
             ),
             True,
         )
+
+    def _followers(self, op: tile.Dot) -> list[tile.Dot]:
+        """The dots that take the result as an operand."""
+        return [r for r, value in self._followed(op) if isinstance(r, tile.Dot) and value is not r.accumulator]
 
     def _combined(self, op: tile.Dot) -> frozenset[int]:
         """The axes of a dot's result along which elements are combined later: by a reduction, or by the next dot."""
