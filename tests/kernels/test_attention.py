@@ -156,7 +156,7 @@ def test_one_query_of_grouped_heads(group, arch):                        # BL-57
 @pytest.mark.parametrize("depth", [16, 48, 80, 112, 256])
 def test_types_and_depths(dtype, depth, arch):
     arguments, expected, bounds = problem(40, 50, 2, depth=depth, dtype=dtype, causal=True)
-    prove(attention, arguments, arch, expected, bounds=bounds, causal=True, D=depth, BM=32, BN=32)
+    prove(attention, arguments, arch, expected, bounds=bounds, causal=True, D=depth, BM=64, BN=32)
 
 
 @pytest.mark.parametrize("place", PLACES)

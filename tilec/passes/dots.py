@@ -49,7 +49,8 @@ def plan(
     fitting = _fitting(op, target, swapped)
     fitting = [row for row in fitting if row.m == rows_wanted] or fitting
     m, n = op.accumulator.shape
-    alike = {row.m for row in fitting}.intersection(*({row.m for row in _fitting(f, target, swapped)} for f in followers))
+    alike = {row.m for row in fitting}
+    alike = alike.intersection(*({row.m for row in _fitting(follower, target, swapped)} for follower in followers))
     choices = []
     for speed, mfma in enumerate(fitting):
         rows, columns = m // (mfma.n if swapped else mfma.m), n // (mfma.m if swapped else mfma.n)

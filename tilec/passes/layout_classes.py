@@ -133,7 +133,14 @@ class Classes:
         if op not in self.plans:
             held = self._held(op.a), self._held(op.b)
             self.plans[op] = dots.plan(
-                op, self.program.waves, self.target, self._wants_rows(op), self.mfma_rows, self._combined(op), held, self._followers(op)
+                op,
+                self.program.waves,
+                self.target,
+                self._wants_rows(op),
+                self.mfma_rows,
+                self._combined(op),
+                held,
+                self._followers(op),
             )
         return self.plans[op]
 
