@@ -69,7 +69,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target)),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
-    Pass("lower", "clustered", "virtual", lambda p, o: lower(p, o.target.name)),
+    Pass("lower", "clustered", "virtual", lambda p, o: lower(p, o.target.name, o.schedule.pins if o.schedule else ())),
     Pass("registers", "virtual", "allocated", lambda p, o: regalloc.allocate(p).program, regcheck.check),
     Pass("waits", "allocated", "allocated", lambda p, o: waits.insert(p), lambda _, p: _no_faults(waitcheck.check(p))),
     Pass("hazards", "allocated", "final", lambda p, o: hazards.insert(p),

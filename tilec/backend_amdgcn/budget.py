@@ -83,6 +83,8 @@ def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: B
     else:
         fix = (f"make {largest[0][0]} smaller, " + ("use fewer waves" if budget.waves_per_simd > 1 else
                "spread the tile over more waves") + ", or keep fewer copies in flight")
+        if pinned := sorted({r.name for r in registers if r.pin and r.kind == "va"}):
+            fix += f"; or leave out the pin of {', '.join(pinned)}: AGPRs up to the highest pinned one count as taken"
     instruction = scan.accesses[min(point // 2, len(scan.accesses) - 1)][0]
     where = instruction.where or first[largest[0][0]].where or scan.program.where
     return TilecError(what, where=where, limit=f"{budget.say(file)}; live here: {', '.join(listing)}", fix=fix)

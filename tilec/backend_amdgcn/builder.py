@@ -75,9 +75,9 @@ class Builder:
 
     # -- registers ---------------------------------------------------------------------------------------------------
 
-    def register(self, kind: str, size: int = 1, name: str = "") -> Ref:
+    def register(self, kind: str, size: int = 1, name: str = "", pin: tuple[str, int] | None = None) -> Ref:
         """A new register, known at the current level."""
-        register = Register(kind, size, name or self.name, self.where)
+        register = Register(kind, size, name or self.name, self.where, pin)
         self._level[register] = self.level
         return whole(register)
 

@@ -85,10 +85,11 @@ def fit_operands(scan: Scan, files: Files) -> tuple[Program, Files]:
                 raise InternalError(f"{operand.register.name or 'a register'} of kind {operand.kind!r} stands where "
                                     f"{code!r} is asked for", where=operand.register.where)
             if operand.register.pin and depth > 0:
-                _refuse_pin(scan, operand.register)
+                _refuse_pin(scan, operand.register, operand.register)
             misfits.add((number, code))
         elif number in misaligned:
             misfits.add((number, code))
+    _check_pinned_copies(scan, files)
     fitter = _Fitter(scan, dict(files), misfits)
     unfit = {i for i in range(len(scan.accesses)) if fitter.concerns(i)}
     if not unfit:
@@ -105,21 +106,38 @@ def fit_operands(scan: Scan, files: Files) -> tuple[Program, Files]:
     return scan.program.replace(blocks=tuple(blocks)), fitter.files
 
 
-def _refuse_pin(scan: Scan, register: Register) -> NoReturn:
+def _check_pinned_copies(scan: Scan, files: Files) -> None:
+    """Refuses a pin for which a copy in a loop would move between the files."""
+    for (instruction, row, _, _), depth in zip(scan.accesses, scan.depths):
+        if row.name == "copy" and depth:
+            ends = [o.register for o in (*instruction.dst, *instruction.src) if isinstance(o, Ref)]
+            for register, other in (ends, ends[::-1]) if len(ends) == 2 else ():
+                if register.pin and register.kind == "va" and {files[register], files[other]} == {"v", "a"}:
+                    _refuse_pin(scan, register, other)
+
+
+def _refuse_pin(scan: Scan, register: Register, user: Register) -> NoReturn:
+    """`user` is what stands in the instruction that can't name the pin's file: the pinned register, or one that it is
+    copied from or to."""
     assert register.pin
-    instruction = next(i for (i, row, dst, src), depth in zip(scan.accesses, scan.depths) if depth
-                       for o, spec in (*zip(i.dst, row.dst), *zip(i.src, row.src))
-                       if isinstance(o, Ref) and o.register is register and register.pin[0] not in ACCEPTS[spec.code])
-    raise TilecError(f"{register.name or 'this tile'} is pinned to {FILE_NAMES[register.pin[0]]}, which "
-                     f"{instruction.op} in a loop cannot name", where=instruction.where or register.where,
+    name, file = register.name or "this tile", FILE_NAMES[register.pin[0]]
+    instruction = next((i for (i, row, _, _), depth in zip(scan.accesses, scan.depths) if depth and row.name != "copy"
+                        for o, spec in (*zip(i.dst, row.dst), *zip(i.src, row.src)) if isinstance(o, Ref)
+                        and o.register is user and register.pin[0] not in ACCEPTS[spec.code]), None)
+    if instruction is None:
+        raise TilecError(f"{name} is pinned to {file}, and a loop copies it from or to {user.name or 'another tile'}, "
+                         f"which is in the other file", where=register.where,
+                         limit="no loop moves tiles between VGPRs and AGPRs", fix="pin both to one file, or neither")
+    raise TilecError(f"{name} is pinned to {file}, which {instruction.op} in a loop cannot name",
+                     where=instruction.where or register.where,
                      limit="ordinary vector instructions read and write VGPRs only",
                      fix="pin it to VGPRs, or leave the choice to the compiler")
 
 
 @dataclass
 class _Fitter:
-    """Mends single instructions; `files` grows by the new registers. `stand_ins` holds, with the instruction that it was
-    made for, the copy of an operand in a file: those that follow closely read it too."""
+    """Mends single instructions; `files` grows by the new registers. `stand_ins` holds the copy of an operand in a
+    file, with the instruction that it was made for: those that follow closely read it too."""
 
     scan: Scan
     files: Files

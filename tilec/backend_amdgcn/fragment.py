@@ -25,6 +25,7 @@ class Fragment:
     """A tile in registers. `items` per lane; `dwords` per lane in storage form."""
 
     dwords_per_read = 1  # what arrives together when a dword is asked for
+    home: Ref | None = None  # the pinned registers that it puts its dwords into by itself
 
     def __init__(self, builder: Builder, type: TileType):
         assert type.layout is not None

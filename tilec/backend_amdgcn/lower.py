@@ -8,7 +8,7 @@ checked  interpreter == emulator on every kernel, shape sweep and random tile pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.backend_amdgcn import lower_dot, lower_math, lower_mem
@@ -21,13 +21,15 @@ from tilec.ir import machine, tile
 from tilec.ir.abi import argument_slots
 from tilec.ir.core import Block, Op, Program, ScalarType, TileType, TokenType, Value
 from tilec.ir.machine import Immediate, Instruction, Operand, Ref
+from tilec.ir.schedule import Pin
 
 Rule = Callable[[Lowering, Any], None]     # of one class of ops
 
 
-def lower(program: Program, arch: str) -> machine.Program:
-    """The machine program of a tile program. Raises TilecError for what the architecture can't do."""
-    context = Lowering(program, arch)
+def lower(program: Program, arch: str, pins: Sequence[Pin] = ()) -> machine.Program:
+    """The machine program of a tile program, its tiles where the schedule pins them. Raises TilecError for what the
+    architecture can't do and for pins that fit no tile."""
+    context = Lowering(program, arch, pins)
     lower_mem.bind_parameters(context)
     lower_block(context, program.body)
     slots, size = argument_slots(program)
@@ -54,6 +56,7 @@ def lower_block(context: Lowering, block: Block) -> None:
         rule(context, op)
         for result in op.results:
             context.settle(result)
+            context.keep_pinned(result)
         if isinstance(op, tile.ClusterBegin) and op.kind == "mixed":
             streams = Streams(context.b)
         elif isinstance(op, tile.ClusterEnd) and streams is not None:
@@ -84,6 +87,9 @@ def _carried_registers(context: Lowering, value: Value) -> list[Ref]:
         return [b.register("t", 1, value.name)]
     if isinstance(value.type, ScalarType):
         return [b.register("s", 2 if value.dtype.bits == 64 else 1, value.name)]
+    home = context.pinned(value)
+    if home is not None:
+        return [home[i] for i in range(home.size)]
     group, total = context.tuple_size(value), Fragment(b, value.tile_type).dwords
     tuples = [b.register("va", min(group, total - start), value.name) for start in range(0, total, group)]
     return [t[i] for t in tuples for i in range(t.size)]

@@ -29,9 +29,12 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
     accumulator, layout = context.fragment(op.accumulator), op.result.layout
     size, per_item = mfma.cd_dwords, max(1, op.result.dtype.bits // 32)
     current: dict[tuple[int, int], Operand] = {}
+    starts: dict[tuple[int, int], int] = {}
+    home = context.pinned(op.result)
     for first in range(0, accumulator.dwords, size):
         row, column = layout.item_offset(first // per_item)
         place = row // rows * rows, column // columns * columns
+        starts[place] = first
         current[place] = _accumulator(context, [accumulator.dword(first + i) for i in range(size)])
 
     chunk = max(left.steps_per_read, right.steps_per_read)
@@ -49,7 +52,8 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
             for step in steps:
                 for column in reversed(column_list):  # the column read last first: one wait covers the step
                     first, second = left.at(row, step), right.at(column, step)
-                    result = b.register("va", size, op.result.name)
+                    start = starts[row, column]
+                    result = home[start:start + size] if home else b.register("va", size, op.result.name)
                     b.emit(
                         mfma.mnemonic,
                         [result],

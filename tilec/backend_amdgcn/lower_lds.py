@@ -184,26 +184,31 @@ class _LdsFragment(Fragment):
         for part in access.parts:
             self.parts.setdefault(part.bit // 32, []).append(part)
         self.known: dict[int, Operand] = {}
+        self.home = context.pinned(op.results[0])
 
     def dword(self, index: int) -> Operand:
         if index not in self.known:
             size = self.dwords_per_read
             start = index // size * size
             if self.access.instruction.bytes >= 4:
-                register = self._emit(self.access.instruction.mnemonic, self.kind, size, self.parts[start][0])
+                home = self.home[start:start + size] if self.home else None
+                register = self._emit(self.access.instruction.mnemonic, self.kind, size, self.parts[start][0], home)
             else:
                 register = self._narrow(self.parts[start])
+                if self.home is not None:
+                    self.builder.copy(self.home[start], register)
+                    register = self.home[start]
             self.known.update({start + i: register[i] if size > 1 else register for i in range(size)})
         return self.known[index]
 
     def value(self, item: int) -> Operand:
         return Stored(self.builder, self.type, [self.dword(i) for i in range(self.dwords)]).value(item)
 
-    def _emit(self, op: str, kind: str, size: int, part: LdsPart) -> Ref:
+    def _emit(self, op: str, kind: str, size: int, part: LdsPart, register: Ref | None = None) -> Ref:
         b = self.builder
         address, offset = self.addresses.of(part.xor, part.offset)
         where, b.where = b.where, self.op.where
-        register = b.register(kind, size, self.op.results[0].name)
+        register = register or b.register(kind, size, self.op.results[0].name)
         b.emit(op, [register, self.token], [address], shared=self.shared, offset=offset)
         b.where = where
         return register

@@ -6,16 +6,18 @@ rings) or a token register. `bind_lazy` keeps an elementwise result unevaluated 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilec.backend_amdgcn.builder import Builder
-from tilec.backend_amdgcn.fragment import Fragment, Lazy
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored
+from tilec.backend_amdgcn.tile_pins import dwords, pinned_places
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Operand, Physical, Ref, Register, SharedAccess
+from tilec.ir.schedule import Pin
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +57,10 @@ class SharedRef:
 class Lowering:
     """State of one lowering."""
 
-    def __init__(self, program: Program, arch: str):
+    def __init__(self, program: Program, arch: str, pins: Sequence[Pin] = ()):
         self.program = program
+        self._places = pinned_places(program, pins)
+        self._pinned: dict[Value, Ref] = {}
         self.b = Builder(arch)
         self.target = self.b.target
         self.values: dict[Value, Operand | Fragment | TensorRef | SharedRef] = {}
@@ -147,6 +151,27 @@ class Lowering:
             and any(block is not self._home[value] for _, block in self.readers.get(value, []))
         ):
             self.values[value] = fragment.stored()
+
+    def pinned(self, value: Value) -> Ref | None:
+        """The registers that the schedule pins a tile to."""
+        if value in self._places and value not in self._pinned:
+            register = self.b.register("va", dwords(value), value.name, self._places[value])
+            self._pinned[value] = register
+        return self._pinned.get(value)
+
+    def keep_pinned(self, value: Value) -> None:
+        """Has a pinned tile in its registers, where the rule that made it did not put it there."""
+        place, fragment = self._places.get(value), self.values.get(value)
+        if place is None or not isinstance(fragment, Fragment) or fragment.home is not None:
+            return
+        made = [fragment.dword(i) for i in range(fragment.dwords)]
+        if all(isinstance(d, Ref) and d.register.pin == place and d.start == i for i, d in enumerate(made)):
+            return
+        home = self.pinned(value)
+        assert home is not None
+        for i, dword in enumerate(made):
+            self.b.copy(home[i], dword)
+        self.values[value] = Stored(self.b, fragment.type, [home[i] for i in range(home.size)])
 
     def tuple_size(self, value: Value) -> int:
         """Dwords of the tuples that a tile's readers want: 4, as memory does, or what a matrix instruction takes."""

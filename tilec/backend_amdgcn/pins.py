@@ -6,17 +6,21 @@ is refused with what stands against it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilec.backend_amdgcn.budget import FILE_NAMES, Budget
-from tilec.backend_amdgcn.coalesce import Home
+from tilec.backend_amdgcn.coalesce import Home, Wish
 from tilec.backend_amdgcn.liveness import Scan
 from tilec.errors import TilecError
 from tilec.ir.machine import Physical, Register
 
 
-def place_pinned(scan: Scan, home: dict[Register, Home], budget: Budget) -> dict[str, list[int]]:
+def place_pinned(
+    scan: Scan, home: dict[Register, Home], wishes: Iterable[Wish], budget: Budget
+) -> dict[str, list[int]]:
     """Fixes the groups of pinned registers. Per file, the live points of each hardware register that they occupy."""
     occupied = {file: [0] * budget.limit(file) for file in "sva"}
-    fixed = set(scan.fixed.values())
+    fixed, excused = set(scan.fixed.values()), _excused(wishes)
     placed: list[Register] = []
     for register in sorted((r for r in scan.registers if r.pin), key=lambda r: r not in fixed):
         group, _ = home[register]
@@ -25,11 +29,29 @@ def place_pinned(scan: Scan, home: dict[Register, Home], budget: Budget) -> dict
         group.base = places.index
         for k, mask in enumerate(group.busy, places.index):
             if occupied[places.file][k] & mask:
-                near = [o for o in placed if pinned_to(o).file == places.file and 0 <= k - pinned_to(o).index < o.size]
-                raise _conflict(register, next(o for o in near if home[o][0].busy[k - pinned_to(o).index] & mask), k)
+                for other in placed:
+                    start = pinned_to(other).index
+                    if pinned_to(other).file == places.file and 0 <= k - start < other.size:
+                        both = home[other][0].busy[k - start] & mask
+                        if both & ~excused.get((register, other, k), 0):
+                            raise _conflict(register, other, k)
             occupied[places.file][k] |= mask
         placed.append(register)
     return occupied
+
+
+def _excused(wishes: Iterable[Wish]) -> dict[tuple[Register, Register, int], int]:
+    """Points at which two registers may both be live in one hardware register: an accumulator and the result that takes
+    its place."""
+    points: dict[tuple[Register, Register, int], int] = {}
+    for wish in wishes:
+        if wish.excused and wish.dst.pin and wish.src.pin:
+            first = pinned_to(wish.dst).index + wish.dst_start
+            if first == pinned_to(wish.src).index + wish.src_start:
+                for k in range(first, first + wish.size):
+                    for key in ((wish.dst, wish.src, k), (wish.src, wish.dst, k)):
+                        points[key] = points.get(key, 0) | wish.excused
+    return points
 
 
 def pinned_to(register: Register) -> Physical:
@@ -55,7 +77,11 @@ def _check_pin(register: Register, places: Physical, file: str, modulus: int, re
 
 def _conflict(register: Register, other: Register, index: int) -> TilecError:
     name, other_name = register.name or "this tile", other.name or "another tile"
-    return TilecError(f"{name} and {other_name} are both pinned to {pinned_to(register).file}{index} and live together",
-                      where=register.where or other.where,
+    place, where = Physical(pinned_to(register).file, index), register.where or other.where
+    if name == other_name and pinned_to(register) == pinned_to(other):
+        return TilecError(f"{name} is pinned to {pinned_to(register)}, and its old content is read after the new one "
+                          f"is there", where=where, limit=f"both are alive in {place}",
+                          fix="leave the pin out, or give one of the two another name in the kernel")
+    return TilecError(f"{name} and {other_name} are both pinned to {place} and live together", where=where,
                       limit=f"{name} takes {pinned_to(register)}, {other_name} takes {pinned_to(other)}",
                       fix="pin one of them elsewhere")

@@ -79,7 +79,7 @@ def _place(scan: Scan, live: Liveness, files: Files, budget: Budget) -> dict[Reg
             demand = wanted.get(register, Demand(1, 0))
             group = Group(files[register], live.dword_masks(register), [(register, 0)], demand.modulus, demand.residue)
             home[register] = group, 0
-        pinned = place_pinned(scan, home, budget)
+        pinned = place_pinned(scan, home, wishes, budget)
         coalesce(home, wishes, pinned)
         _hint(scan, home)
         groups: dict[str, list[Group]] = {"s": [], "a": [], "v": []}

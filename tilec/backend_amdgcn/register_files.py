@@ -61,10 +61,17 @@ class _Choice:
                 elif "a" not in ACCEPTS.get(code, ""):
                     self.valu_depth[operand.register] = max(depth, self.valu_depth.get(operand.register, -1))
         self.accumulators = list(_accumulators(scan))
+        self._force(self.accumulators)
+        if any(r.pin for r in self.forced):                 # what is copied to and from a pinned tile goes along
+            free = [(d, s) for d, s in _copies(scan) if not {d, s} & self.valu_depth.keys()]
+            self._force([*self.accumulators, *free])
+
+    def _force(self, links: list[tuple[Register, Register]]) -> None:
+        """Hands forced files on along links, to where nothing forces another."""
         changed = True
         while changed:
             changed = False
-            for pair in self.accumulators:
+            for pair in links:
                 for one, other in (pair, pair[::-1]):
                     file = self.forced.get(one) if one.kind == "va" else one.kind
                     if file and other.kind == "va" and other not in self.forced:
@@ -97,13 +104,7 @@ class _Choice:
                 register = leader[register]
             return register
 
-        links = list(self.accumulators)
-        for (_, row, dst, src), depth in zip(self.scan.accesses, self.scan.depths):
-            if row.name == "copy" and depth >= level and dst[0] != NOTHING and src[0] != NOTHING:
-                d, s = self.scan.operands[dst[0]], self.scan.operands[src[0]]
-                if isinstance(d, Ref) and isinstance(s, Ref) and "s" not in (d.kind, s.kind):
-                    links.append((d.register, s.register))
-        for a, b in links:
+        for a, b in (*self.accumulators, *_copies(self.scan, level)):
             if find(a) is not find(b):
                 leader[find(a)] = find(b)
         clusters: dict[Register, list[Register]] = {}
@@ -114,6 +115,15 @@ class _Choice:
 
     def _dword_points(self, register: Register) -> int:
         return sum(size * (last - begin + 1) for size, runs in self.live.runs(register) for begin, last in runs)
+
+
+def _copies(scan: Scan, depth: int = 0) -> Iterator[tuple[Register, Register]]:
+    """Vector registers that copies inside so many loops or more join."""
+    for (_, row, dst, src), loops in zip(scan.accesses, scan.depths):
+        if row.name == "copy" and loops >= depth and dst[0] != NOTHING and src[0] != NOTHING:
+            d, s = scan.operands[dst[0]], scan.operands[src[0]]
+            if isinstance(d, Ref) and isinstance(s, Ref) and "s" not in (d.kind, s.kind):
+                yield d.register, s.register
 
 
 def _accumulators(scan: Scan) -> Iterator[tuple[Register, Register]]:
