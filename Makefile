@@ -16,6 +16,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/pyright
 	$(BIN)/python -m pytest tests/unit/test_dependencies.py
 	$(BIN)/python -m pytest -m "not slow" --ignore=tests/unit/test_dependencies.py
 

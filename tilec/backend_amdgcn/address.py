@@ -3,10 +3,10 @@
 A tensor that is not wide spans less than 2 GiB, so every byte offset from its base fits in 31 bits: one buffer
 descriptor, built once, with the exact number of bytes; lane offsets are 32-bit VGPRs, the tile's own offset a scalar.
 Lanes outside the bounds get offset OUTSIDE, which the range check turns into a zero (loads) or nothing (stores); it is
-compared per dword, so that a vector that starts inside and ends beyond the tensor reads zeros there (facts: raw buffer
-addressing). Of a wide tensor each tile has a descriptor of its own, its base in 64 bits per workgroup. Where even the
-offsets within a tile may not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed to the lanes
-inside.
+compared per dword, so that a vector that starts inside and ends beyond the tensor reads zeros there (docs/isa-notes.md,
+global memory). Of a wide tensor each tile has a descriptor of its own, its base in 64 bits per workgroup. Where even
+the offsets within a tile may not fit, there is the general path: a 64-bit address per lane, and EXEC narrowed to the
+lanes inside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilec.ir.machine import Immediate, Operand, Ref, registers
 
 OUTSIDE = 0xC0000000  # beyond every buffer, and adding an immediate does not wrap
 MOST_RECORDS = 0x80000000
-# dword 3 of a raw buffer descriptor: data format must not be 0 (facts/isa: waits and ABI)
+# dword 3 of a raw buffer descriptor: data format must not be 0 (docs/isa-notes.md, global memory)
 DESCRIPTOR_FORMAT = 0x00027000
 
 

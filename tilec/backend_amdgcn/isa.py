@@ -342,8 +342,8 @@ def rows(arch: str) -> dict[str, Row]:
         if row.on(arch):
             table[row.name] = row
     for mfma in target(arch).mfmas:
-        # Destinations over 4 dwords may not overlap A or B, and C is either the same registers or apart (facts:
-        # register rules).
+        # Destinations over 4 dwords may not overlap A or B, and C is either the same registers or apart
+        # (docs/isa-notes.md, registers).
         flags = {"early"} if mfma.cd_dwords > 4 else set()
         a, b, cd = Spec("w", mfma.a_dwords), Spec("w", mfma.b_dwords), mfma.cd_dwords
         # An f8f6f4 instruction takes operands of as many dwords as their formats fill: a row per pair of formats.

@@ -230,8 +230,8 @@ def buffer_side(layout: Layout, axes: tuple[int, ...]) -> Layout:
 
 def _async_copy(context: Lowering, op: tile.AsyncCopy) -> None:
     """Each instruction writes one run of 16 (or 4) bytes per lane, lane after lane, at M0 plus its immediate
-    (facts/isa: LDS-DMA). The immediate moves the place in memory as well: lane offsets are that much smaller, and
-    the base that much earlier, so that one write of M0 serves all copies whose places it can reach."""
+    (docs/isa-notes.md, global memory). The immediate moves the place in memory as well: lane offsets are that much
+    smaller, and the base that much earlier, so that one write of M0 serves all copies whose places it can reach."""
     b, buffer, slot = context.b, context.shared(op.buffer), _slot(context, op.slot)
     tensor, shared, layout = context.tensor(op.tensor), op.buffer.shared_layout, op.layout
     contiguous = tensor.type.contiguous

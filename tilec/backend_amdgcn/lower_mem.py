@@ -513,7 +513,7 @@ _ATOMIC_ADDS = {"i32": "add", "u32": "add", "f32": "add_f32", "i64": "add_x2", "
 
 
 def _atomic_add(context: Lowering, op: tile.AtomicAdd) -> None:
-    """Out-of-range buffer atomics fault on some hardware (BL-73): EXEC masks them instead."""
+    """Buffer atomics out of range fault on gfx950 (docs/isa-notes.md, global memory): EXEC masks them instead."""
     b, tensor, fragment = context.b, context.tensor(op.tensor), context.fragment(op.value)
     element = op.value.dtype
     if element.name not in _ATOMIC_ADDS:
