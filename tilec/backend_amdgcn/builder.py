@@ -111,9 +111,8 @@ class Builder:
                 tuple(self.vector(s) if spec.code == "v" else s for s, spec in zip(sources, row.src))
                 + sources[len(row.src) :]
             )
-        region.block.instructions.append(
-            Instruction(op, tuple(dst), sources, tuple(modifiers.items()), self.where, note, shared)
-        )
+        given = tuple(item for item in modifiers.items() if item != ("offset", 0))
+        region.block.instructions.append(Instruction(op, tuple(dst), sources, given, self.where, note, shared))
 
     def emit_early(self, op: str, dst: Sequence[Operand], src: Sequence[Source]) -> None:
         """An instruction that writes M0, before the last one where that has nothing to do with it: so the slot that the
