@@ -1,8 +1,8 @@
-"""Speed of the emulator on the 256x256x64 bf16 GEMM: 64 workgroups with checks off and on, and seconds for 1024^3.
+"""Speed of the emulator on 256x256x64 bf16 GEMMs, ours and Triton's: 64 workgroups with checks off and on, and a cube.
 
 A wave instruction is one instruction of one wave. The batch size is the mean number of waves that the emulator takes
 through an instruction at once. Medians; checks off and on take turns, so that their ratio holds on a loaded machine.
-Run by `make bench`, or from the project's root with `python -m benchmarks.emulator_speed`.
+Run by `make bench`, or from the project's root with `python -m benchmarks.emulator_speed [--cube 4096]`.
 """
 
 from __future__ import annotations
@@ -10,78 +10,103 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ARCHITECTURES = ("gfx950", "gfx942")
 WORKGROUPS_64 = (2048, 2048, 512)       # M, N, K: 8 x 8 tiles, 8 trips
-CUBE = (1024, 1024, 1024)
+CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
+
+Run = Callable[[str], Any]
+"""Runs a kernel under the named checks; statistics of the run: instructions, batches, seconds."""
 
 
-@dataclass
-class Product:
-    """A GEMM on the emulator, ready to run."""
+def ours(arch: str, shape: tuple[int, int, int]) -> Run:
+    """kernels/gemm.py, compiled."""
+    from kernels.gemm import gemm
+    from tilec import spec, trial
+    from tilec.runtime import emulated
 
-    arch: str
-    shape: tuple[int, int, int]
+    m, n, k = shape
+    tensors = {"A": spec("bf16", (m, k)), "B": spec("bf16", (n, k)), "C": spec("bf16", (m, n))}
+    random = np.random.default_rng(0)
+    arrays = {name: trial.fill(tensor, "normal", random) for name, tensor in tensors.items()}
+    values = gemm.signature.bind((), arrays).values
+    executable = gemm.compile(**tensors, arch=arch).executable
 
-    def __post_init__(self) -> None:
-        from kernels.gemm import gemm
-        from tilec import spec, trial
-
-        m, n, k = self.shape
-        tensors = {"A": spec("bf16", (m, k)), "B": spec("bf16", (n, k)), "C": spec("bf16", (m, n))}
-        random = np.random.default_rng(0)
-        arrays = {name: trial.fill(tensor, "normal", random) for name, tensor in tensors.items()}
-        self.values = gemm.signature.bind((), arrays).values
-        self.executable = gemm.compile(**tensors, arch=self.arch).executable
-
-    def run(self, checks: str) -> Any:
-        """Statistics of one run: instructions, batches, seconds."""
-        from tilec.runtime import emulated
-
-        result = emulated.run(self.executable, self.values, checks=checks)
+    def run(checks: str) -> Any:
+        result = emulated.run(executable, values, checks=checks)
         assert not result.findings, result.findings
         return result.statistics
 
+    return run
 
-def measure(repeats: int) -> dict[str, Any]:
-    """{arch: {"64 workgroups" or "1024^3": figures}}; per checks 'none' and 'all': seconds and rate (per second)."""
+
+def tritons(arch: str, shape: tuple[int, int, int]) -> Run:
+    """The object of the stored corpus, launched on this shape; its reference checks every run."""
+    from tilec.emulator import load_object
+    from tilec.emulator.corpus import load_description, load_reference, run_case
+
+    folder = CORPUS / f"gemm_bf16_256x256x64_w8_s2__{arch}"
+    code, meta = load_object((folder / "kernel.hsaco").read_bytes()), load_description(folder / "meta.json")
+    case = {"id": "large", "params": dict(zip("MNK", shape))}
+    run_large = partial(run_case, code, {**meta, "cases": [case]}, "large", load_reference(CORPUS / "ref.py"))
+
+    def run(checks: str) -> Any:
+        result = run_large(checks=checks)
+        assert result.passed, (result.mismatches, result.findings)
+        return result.statistics
+
+    return run
+
+
+def measure(repeats: int, cube: int) -> dict[str, Any]:
+    """{arch: {who: {"64 workgroups" or "N^3": figures}}}. The cube runs once, with checks off."""
     figures: dict[str, Any] = {}
     for arch in ARCHITECTURES:
         figures[arch] = {}
-        for name, shape in (("64 workgroups", WORKGROUPS_64), ("1024^3", CUBE)):
-            product = Product(arch, shape)
-            product.run("none")         # decoded instructions are kept
-            runs = [(product.run("none"), product.run("all")) for _ in range(repeats)]
+        for who, of in (("tilec", ours), ("Triton", tritons)):
+            run = of(arch, WORKGROUPS_64)
+            run("none")         # decoded instructions are kept
+            runs = [(run("none"), run("all")) for _ in range(repeats)]
             seconds = [statistics.median(run.seconds for run in kind) for kind in zip(*runs)]
-            one = runs[0][0]
-            figures[arch][name] = {
-                "shape": shape, "wave_instructions": one.instructions, "batch": one.instructions / one.batches,
-                "seconds": dict(zip(("none", "all"), seconds)),
-                "rate": {checks: one.instructions / s for checks, s in zip(("none", "all"), seconds)},
-                "slowdown": statistics.median(checked.seconds / plain.seconds for plain, checked in runs),
+            figures[arch][who] = {
+                "64 workgroups": _figures(WORKGROUPS_64, runs[0][0], dict(zip(("none", "all"), seconds))) | {
+                    "slowdown": statistics.median(checked.seconds / plain.seconds for plain, checked in runs)},
             }
+            once = of(arch, (cube, cube, cube))("none")
+            figures[arch][who][f"{cube}^3"] = _figures((cube, cube, cube), once, {"none": once.seconds})
     return figures
+
+
+def _figures(shape: tuple[int, int, int], one: Any, seconds: dict[str, float]) -> dict[str, Any]:
+    return {"shape": shape, "wave_instructions": one.instructions, "batch": one.instructions / one.batches,
+            "seconds": seconds, "rate": {checks: one.instructions / s for checks, s in seconds.items()}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON value, in seconds and wave instructions")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cube", type=int, default=1024, help="M = N = K of the last run")
     options = parser.parse_args()
-    figures = measure(options.repeats)
+    figures = measure(options.repeats, options.cube)
     if options.json:
         print(json.dumps(figures, indent=2))
         return
     print(f"emulator, medians of {options.repeats}: seconds (million wave instructions per second)")
-    for arch, products in figures.items():
-        for name, f in products.items():
-            off, on = (f"{f['seconds'][c]:6.2f} s ({f['rate'][c] / 1e6:.2f} M/s)" for c in ("none", "all"))
-            print(f"  {arch} {name:<14} {f['wave_instructions']:>9} wave instructions, {f['batch']:.0f} waves a batch: "
-                  f"checks off {off}, on {on}, {f['slowdown']:.1f} x slower")
+    for arch, kernels in figures.items():
+        for who, products in kernels.items():
+            for name, f in products.items():
+                times = ", ".join(f"checks {'off' if c == 'none' else 'on'} {s:6.2f} s ({f['rate'][c] / 1e6:.2f} M/s)"
+                                  for c, s in f["seconds"].items())
+                slower = f", {f['slowdown']:.1f} x slower" if "slowdown" in f else ""
+                print(f"  {arch} {who:<6} {name:<13} {f['wave_instructions']:>9} wave instructions, "
+                      f"{f['batch']:.0f} waves a batch: {times}{slower}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The `tilec` command: compile, explain, run, emulate, dump, disasm, grid.
+"""The `tilec` command: compile, explain, run, emulate, dump, disasm, isa, grid.
 
 Every command has `--json`: one JSON value on stdout and nothing else there. Faults go to stderr as tilec's errors, with
 exit status 2; status 1 means that something ran and was found wrong. Commands only parse, call and print; modules are
@@ -15,6 +15,7 @@ import click
 
 from tilec.cli_explain import explain
 from tilec.cli_grid import grid
+from tilec.cli_isa import Watch, address_of, isa, of_watch
 from tilec.cli_options import as_json, of_emulator, of_kernel, print_json
 from tilec.errors import TilecError
 
@@ -56,6 +57,7 @@ def main() -> None:
 
 main.add_command(grid)
 main.add_command(explain)
+main.add_command(isa)
 
 
 @main.command()
@@ -99,9 +101,10 @@ def run(request: Request, checks: str, seed: int, landing: str, data: str, json_
 @of_emulator
 @click.option("--without", multiple=True, metavar="ADDRESS",
               help="Leave out the instruction at this address (decimal or 0x...); may be repeated.")
+@of_watch
 @as_json
 def emulate(object_file: Path, description: Path, reference: Path, case: str, checks: str, seed: int, landing: str,
-            without: tuple[str, ...], json_output: bool) -> None:
+            without: tuple[str, ...], watch: Watch, json_output: bool) -> None:
     """Run a described code object of any compiler on the emulator, and compare with its reference.
 
     An instruction that is left out counts for no wait states either. Exit status: 0 when there is no mismatch and no
@@ -112,13 +115,14 @@ def emulate(object_file: Path, description: Path, reference: Path, case: str, ch
     from tilec.trial import Outcome
 
     code = load_object(object_file.read_bytes())
-    left_out = [_address(text) for text in without]
+    left_out = [address_of("--without", text) for text in without]
     if strangers := set(left_out) - {instruction.address for instruction in code.instructions}:
         raise TilecError(f"no instruction of {object_file} starts at {', '.join(map(hex, sorted(strangers)))}",
                          fix=f"tilec disasm {object_file} lists their addresses")
-    result = run_case(code, load_description(description), case, load_reference(reference), checks=checks, seed=seed,
-                      landing=landing, without=left_out)
-    finish(Outcome(result.mismatches, result.findings, result.statistics), json_output)
+    with watch.sink() as sink:
+        result = run_case(code, load_description(description), case, load_reference(reference), checks=checks,
+                          seed=seed, landing=landing, without=left_out, sink=sink)
+    finish(Outcome(result.mismatches, result.findings, result.statistics), json_output, watch)
 
 
 @main.command()
@@ -168,18 +172,11 @@ def disasm(object_file: Path, names: tuple[str, ...], json_output: bool) -> None
         click.echo("\n\n".join(report.as_text() for report in reports))
 
 
-def finish(outcome: Outcome, json_output: bool) -> None:
-    """Prints what a run gave and ends the command with its exit status."""
+def finish(outcome: Outcome, json_output: bool, watch: Watch | None = None) -> None:
+    """Prints what a run gave and what was to be watched of it, and ends the command with its exit status."""
     if json_output:
-        print_json(outcome.as_json())
+        print_json(outcome.as_json() | (watch.as_json() if watch else {}))
     else:
-        click.echo(outcome.as_text())
+        click.echo("\n".join([*(watch.as_text() if watch else []), outcome.as_text()]))
     if not outcome.passed:
         click.get_current_context().exit(WRONG)
-
-
-def _address(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise TilecError(f"--without {text!r} is no address", fix="write it as 0x1a2c, or in decimal") from None

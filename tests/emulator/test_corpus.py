@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilec.emulator import CHECKS, load_object
@@ -82,3 +83,20 @@ def test_the_reference_is_believed():
     code, meta = OBJECTS["vadd_f32__gfx942"]
     add = next(i.address for i in code.instructions if i.text.startswith("v_add_f32"))
     assert run_case(code, meta, "a", REFERENCE, without=[add]).mismatches
+
+
+def test_xf32_is_right_in_exact_numerics():
+    """The reference of this object knows nothing of xf32: it allows float32 errors. `exact` cuts operands to 10 bits as
+    the hardware does, so it misses that reference by a thousand times its tolerance, and meets the product of the cut
+    operands within it.
+    """
+    code, meta = OBJECTS["gemm_f32_64x64x32_w4__gfx942"]
+    assert any("xf32" in i.text for i in code.instructions)
+    launch = REFERENCE.launch(meta, "one")
+    a, b = (launch.buffers[name].raw for name in "ab")
+    cut = [(x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64) for x in (a, b)]
+    result = run_case(code, meta, "one", REFERENCE, numerics="exact")
+    assert not result.findings and len(result.mismatches) == 1
+    got, limit = result.outputs["c"].astype(np.float64), 1e-5 * a.shape[1] ** 0.5
+    assert np.abs(got - cut[0] @ cut[1].T).max() < limit
+    assert np.abs(got - a.astype(np.float64) @ b.astype(np.float64).T).max() > 100 * limit

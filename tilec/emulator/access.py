@@ -196,10 +196,8 @@ class Access:
         for i, register in enumerate(self.registers):
             target = batch.v[batch.machine.rows[register]]
             value = data[i]
-            if row.half == "low":
-                value = target & np.uint32(0xFFFF0000) | value & np.uint32(0xFFFF)
-            elif row.half == "high":
-                value = target & np.uint32(0xFFFF) | value << np.uint32(16)
+            if row.half:  # the other half is cleared
+                value = value & np.uint32(0xFFFF) if row.half == "low" else value << np.uint32(16)
             if self.mask is None:
                 target[...] = value
             else:

@@ -52,7 +52,7 @@ _GFX950_READ: dict[int, tuple[int, list[list[int]]]] = {  # bytes per lane: (ban
     ),
 }
 _NARROW = {4: (32, _runs(32)), 8: (32, _runs(16)), 12: (32, _runs(8)), 16: (32, _runs(8))}
-_GFX942_READ = {**_NARROW, 12: _GFX950_READ[12], 16: _GFX950_READ[12]}  # 8 lanes at a time, in that order, as AMD says it
+_GFX942_READ = {**_NARROW, 12: _GFX950_READ[12], 16: _GFX950_READ[12]}  # 8 lanes at a time, in that order, as AMD says
 
 
 @cache

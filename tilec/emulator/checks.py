@@ -50,7 +50,7 @@ class Checker:
         self.hazards = program.decoded.hazards if "hazards" in names else None
         self.global_races = GlobalRaces(self._found, _narrowest(program)) if "global_races" in names else None
         self.lds_races: LdsRaces | None = None
-        self._paths: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+        self._paths: dict[tuple[Block, tuple[Instruction, ...]], tuple[Instruction, ...]] = {}
         self.current: Instruction | None = None
 
     # ---- life of a resident set
@@ -138,11 +138,10 @@ class Checker:
         assert self.hazards is not None
         after = []
         for history in batch.histories:
-            key = block.start, history
+            key = block, history
             next_history = self._paths.get(key)
             if next_history is None:
-                trail = tuple(self.program.instruction(address) for address in history)
-                violations, kept = self.hazards.walk(trail, block.body)
+                violations, kept = self.hazards.walk(history, block.body)
                 for v in violations:
                     self._found(
                         "hazards",
@@ -151,7 +150,7 @@ class Checker:
                         v.producer,
                         wave=int(batch.waves[0]),
                     )
-                next_history = self._paths[key] = tuple(instruction.address for instruction in kept)
+                next_history = self._paths[key] = kept
             after.append(next_history)
         batch.histories = frozenset(after)
 

@@ -11,13 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from tilec.emulator import lane_ops, memory_ops, scalar_ops, vector_ops
+from tilec.emulator import indexing, lane_ops, memory_ops, scalar_ops, vector_ops
 from tilec.emulator.elf import CodeObject, Kernel
 from tilec.emulator.hazards import Hazards
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.matrix import MATRIX
 from tilec.emulator.memory_rows import MEMORY
-from tilec.emulator.operands import AGPR, SGPR, parse
+from tilec.emulator.operands import AGPR, M0, SGPR, parse
 from tilec.emulator.vector import VECTOR
 from tilec.emulator.wave import Batch
 from tilec.errors import TilecError
@@ -71,6 +71,7 @@ class Decoded:
         self.hazards = Hazards(code.arch)
         self.position = {instruction.address: i for i, instruction in enumerate(code.instructions)}
         self.instructions: dict[int, Instruction] = {}
+        self.indexed: dict[tuple[int, int], Instruction] = {}  # by address and M0, where registers are relative
         if code.origin is not None:
             parent, changed = code.origin
             shared = _decoded(parent, kernel)
@@ -82,12 +83,15 @@ class Decoded:
                 if sizes.get(address) == instruction.size
                 and changed.isdisjoint(range(address, address + instruction.size, 4))
             }
-        targets = set()
+        targets, moves = set(), set()
         for address, size, text in code.instructions:
             if text.startswith(("s_branch", "s_cbranch", "s_call")):
                 offset = int(text.split()[-1].rsplit(",")[-1], 0) & 0xFFFF
                 targets.add(address + size + 4 * (offset - (offset >> 15 << 16)))
-        self.leaders = frozenset(targets)
+            elif text.startswith(indexing.RELATIVE_MOVES):
+                moves.add(address)
+                targets |= {address, address + size}
+        self.leaders, self.relative_moves = frozenset(targets), frozenset(moves)
 
 
 _DECODED: WeakKeyDictionary[CodeObject, dict[str, Decoded]] = WeakKeyDictionary()
@@ -108,7 +112,7 @@ class Program:
         self.decoded = _decoded(code, kernel)
         self.binder = self.decoded.binder
         self._position, self._instructions = self.decoded.position, self.decoded.instructions
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[tuple[int, int | None], Block] = {}
         missing = sorted(self.without - self._position.keys())
         if missing:
             raise TilecError(
@@ -116,14 +120,20 @@ class Program:
                 fix="give addresses as `tilec disasm` prints them",
             )
 
-    def block(self, address: int) -> Block:
-        """The block that starts at the address. Raises TilecError where no instruction does."""
-        block = self._blocks.get(address)
+    def block(self, address: int, m0: int | None = None) -> Block:
+        """The block that starts at the address. `m0`: what registers are relative to, where they are (`relative`).
+        Raises TilecError where no instruction starts.
+        """
+        block = self._blocks.get((address, m0))
         if block is None:
-            block = self._blocks[address] = self._build(address)
+            block = self._blocks[address, m0] = self._build(address, m0)
         return block
 
-    def _build(self, start: int) -> Block:
+    def relative(self, batch: Batch) -> bool:
+        """Do the registers of the batch's next block depend on M0?"""
+        return bool(batch.mode_bits & indexing.ENABLED) or batch.pc in self.decoded.relative_moves
+
+    def _build(self, start: int, m0: int | None) -> Block:
         body: list[Instruction] = []
         address = start
         while True:
@@ -131,27 +141,34 @@ class Program:
                 raise TilecError(f"execution reached {address:#x}, where no instruction starts")
             raw = self.code.instructions[self._position[address]]
             if address not in self.without:
-                instruction = self.instruction(address)
+                instruction = self.instruction(address, m0)
                 body.append(instruction)
-                if instruction.ends_block:
+                if instruction.ends_block or m0 is not None and M0 in instruction.writes:
                     return Block(start, raw.address + raw.size, tuple(body), True)
             address += raw.size
             if address in self.decoded.leaders or len(body) >= 4096:
                 return Block(start, address, tuple(body), False)
 
-    def instruction(self, address: int) -> Instruction:
-        """The bound instruction at the address."""
-        found = self._instructions.get(address)
-        if found is None:
-            raw = self.code.instructions[self._position[address]]
-            found = self._instructions[address] = self._decode(raw.address, raw.size, raw.text)
-        return found
+    def instruction(self, address: int, m0: int | None = None) -> Instruction:
+        """The bound instruction at the address; with `m0`, its registers are those that this M0 leads to."""
+        raw = self.code.instructions[self._position[address]]
+        if m0 is None and address in self.decoded.relative_moves:
+            m0 = 0
+        if m0 is None:
+            found = self._instructions.get(address)
+            if found is None:
+                found = self._instructions[address] = self._decode(raw.address, raw.size, raw.text, None)
+            return found
+        key = address, m0
+        if key not in self.decoded.indexed:
+            self.decoded.indexed[key] = self._decode(raw.address, raw.size, raw.text, m0)
+        return self.decoded.indexed[key]
 
-    def _decode(self, address: int, size: int, text: str) -> Instruction:
+    def _decode(self, address: int, size: int, text: str, m0: int | None) -> Instruction:
         if not text:
             raise self._unknown(address, size, "no instruction of the architecture")
         try:
-            parsed = parse(text)
+            parsed = parse(text) if m0 is None else indexing.shifted(parse(text), m0)
             instruction = Instruction(address, size, text, parsed, "", _unbound)
             arch, name = self.code.arch, parsed.name
             if name.startswith("s_") and scalar_ops.bind_scalar(self.binder, instruction):
@@ -164,7 +181,7 @@ class Program:
                 lane_ops.bind_lanes(self.binder, instruction)
             elif (vector := VECTOR.get(name)) is not None and arch in vector.architectures:
                 vector_ops.bind_vector(self.binder, instruction, vector)
-            elif name == "v_nop":
+            elif name in ("v_nop", "v_clrexcp"):
                 instruction.unit, instruction.execute = "valu", scalar_ops.idle
             else:
                 raise self._unknown(address, size, text)

@@ -23,7 +23,7 @@ from tilec.emulator.launch import dispatch_packet
 from tilec.emulator.machine import LDS_BYTES, Machine
 from tilec.emulator.memory import ZERO_PAGE, Memory
 from tilec.emulator.mode import Mode
-from tilec.emulator.operands import EXEC, SCC, SGPR
+from tilec.emulator.operands import EXEC, M0, SCC, SGPR
 from tilec.emulator.trace import Sink
 from tilec.emulator.wave import SCALARS, Batch, join
 from tilec.errors import TilecError
@@ -343,7 +343,16 @@ class Launch:
         return chosen
 
     def _run_block(self, batch: Batch) -> None:
-        block = self.program.block(batch.pc)
+        m0 = None
+        if self.program.relative(batch):
+            values = batch.s[M0 - SGPR]
+            m0 = int(values[0])
+            if (values != m0).any():
+                for value, part in batch.part(values):
+                    part.relative_to = value
+                return
+            batch.relative_to = None
+        block = self.program.block(batch.pc, m0)
         batch.pc = block.end
         count = len(batch.waves)
         self.counts[block] += count

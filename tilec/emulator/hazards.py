@@ -79,18 +79,20 @@ class Traits:
             kinds.add({"lds": "ds", "scalar": "smem"}.get(row.space, "vmem"))
             if row.space not in ("lds", "scalar") or row.op != "cache":
                 kinds.add("memory")
-            if row.op == "dma":
-                kinds.add("dma")
+            if row.op == "dma" or "addtid" in name:
+                kinds.add("m0_reader")
             if kinds & {"vmem", "ds"} and instruction.writes:
                 kinds.add("load")
             if row.op in ("store", "atomic") and "vmem" in kinds and len(instruction.data) > 2:
                 kinds.add("wide_store_sgpr" if self._scalar_offset() else "wide_store")
         elif instruction.unit == "salu":
             kinds.add("salu")
+            if instruction.text.startswith("s_movrel"):
+                kinds.add("m0_reader")
             if name.startswith(("s_setreg", "s_getreg")):
                 kinds.add("setreg" if name.startswith("s_setreg") else "getreg")
         elif name == "s_sendmsg":
-            kinds.add("dma")
+            kinds.add("m0_reader")
         self.kinds = frozenset(kinds)
         self.reads, self.writes, self.data = instruction.reads, instruction.writes, instruction.data
         self.vector_reads = frozenset(i for i in self.reads if i < SGPR)
@@ -247,7 +249,7 @@ RULES: tuple[Rule, ...] = (
     Rule("trans", "trans", "not_trans", _raw_vector, 1),
     Rule("op_sel", "moved", "valu", _touch, 1),
     Rule("fp4", "fp4", "valu", _touch, 0, 1),
-    Rule("m0", "salu", "dma", _m0, 1),
+    Rule("m0", "salu", "m0_reader", _m0, 1),
     Rule("store_data", "wide_store", "valu", _data_war, 2),
     Rule("store_data", "wide_store", "mfma", _data_war, 2),
     Rule("store_data", "wide_store_sgpr", "valu", _data_war, 1),
@@ -301,18 +303,18 @@ class Hazards:
     """Checks paths against RULES for one architecture."""
 
     arch: str
-    _traits: dict[int, Traits] = field(default_factory=dict)
-    _pairs: dict[tuple[int, int], tuple[tuple[Rule, int], ...]] = field(default_factory=dict)
+    _traits: dict[Instruction, Traits] = field(default_factory=dict)
+    _pairs: dict[tuple[Instruction, Instruction], tuple[tuple[Rule, int], ...]] = field(default_factory=dict)
 
     def traits(self, instruction: Instruction) -> Traits:
-        found = self._traits.get(instruction.address)
+        found = self._traits.get(instruction)
         if found is None:
-            found = self._traits[instruction.address] = Traits(instruction, self.arch)
+            found = self._traits[instruction] = Traits(instruction, self.arch)
         return found
 
     def needs(self, producer: Instruction, consumer: Instruction) -> tuple[tuple[Rule, int], ...]:
         """The rules that bind the pair, each with the wait states that it asks for."""
-        key = producer.address, consumer.address
+        key = producer, consumer
         found = self._pairs.get(key)
         if found is None:
             p, i = self.traits(producer), self.traits(consumer)

@@ -71,13 +71,11 @@ def _finish(
     instruction.writes = frozenset(registers)
     instruction.results = tuple(range(r, r + 1) for r in registers)
     instruction.addresses = frozenset(i for operand in addresses for i in operand.ids) | (
-        {M0} if row.op == "dma" else frozenset()
+        {M0} if row.op == "dma" or row.by_lane else frozenset()
     )
     instruction.data = frozenset(i for operand in stored for i in operand.ids)
     instruction.reads = instruction.addresses | instruction.data
     instruction.sources = tuple(operand.ids for operand in (*stored, *addresses))
-    if row.half and row.op == "load":
-        instruction.reads |= instruction.writes
     instruction.touches = instruction.reads | instruction.writes
 
     def execute(batch: Batch) -> None:
@@ -294,7 +292,16 @@ def _scratch(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
         return (batch.machine.scratch_part(batch, address, exec_lanes(batch), row.size),)
 
     registers = _registers(value, row.dwords) if value is not None else ()
-    _finish(instruction, row, parts, registers, (vector, saddr), _data(binder, *stored) if stored else None, stored)
+    _finish(
+        instruction,
+        row,
+        parts,
+        registers,
+        (vector, saddr),
+        _data(binder, *stored) if stored else None,
+        stored,
+        _dma_target(row, immediate) if row.op == "dma" else None,
+    )
 
 
 # ---- LDS
@@ -302,11 +309,11 @@ def _lds(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
     operands = list(instruction.parsed.operands)
     loads = row.op == "load" or row.returns
     value = operands.pop(0) if loads else None
-    address_operand = operands.pop(0)
+    address_operand = None if row.by_lane else operands.pop(0)
     stored = tuple(operands)
     if row.op == "atomic" and ATOMIC[row.atomic].compares:
         stored = stored[::-1]  # DS names the compared value first
-    start = binder.row(address_operand.register.first)
+    address_of = _by_lane if address_operand is None else _vector_address(binder.row(address_operand.register.first))
     each = row.dwords
     if row.elements == 2:
         offsets = tuple(_offset(instruction, f"offset{i}") * row.stride for i in range(2))
@@ -314,7 +321,7 @@ def _lds(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
         offsets = (_offset(instruction),)
 
     def parts(batch: Batch) -> tuple[Part, ...]:
-        address = batch.v[start].astype(np.int64)
+        address = address_of(batch)
         lanes = exec_lanes(batch)
         return tuple(
             batch.machine.lds_part(batch, address + offset if offset else address, lanes, row.size, i * each)
@@ -322,7 +329,18 @@ def _lds(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:
         )
 
     registers = _registers(value, each * row.elements) if value is not None else ()
-    _finish(instruction, row, parts, registers, (address_operand,), _data(binder, *stored) if stored else None, stored)
+    addresses = () if address_operand is None else (address_operand,)
+    _finish(instruction, row, parts, registers, addresses, _data(binder, *stored) if stored else None, stored)
+
+
+def _vector_address(row: int) -> Callable[[Batch], Array]:
+    return lambda batch: batch.v[row].astype(np.int64)
+
+
+def _by_lane(batch: Batch) -> Array:
+    """The addtid forms: M0[15:0] plus a dword for each lane."""
+    base: Array = (batch.s[M0 - SGPR].astype(np.int64) & 0xFFFF)[:, None] + 4 * np.arange(64, dtype=np.int64)
+    return base
 
 
 def _permute(binder: Binder, instruction: Instruction, row: MemoryRow) -> None:

@@ -8,7 +8,7 @@ transposed and wide LDS forms). Address arithmetic is in memory_ops.py, the land
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ class MemoryRow:
     cache.
 
     `size`: bytes per lane and element. `elements`: 2 for ds_read2/write2, whose offsets count `stride` bytes.
-    `signed`: sign-extend to a dword. `half`: '' writes or reads whole dwords, 'low'/'high' only that half of the
-    register (d16). `returns`: the old value.
+    `signed`: sign-extend to a dword. `half`: '' moves whole dwords, 'low'/'high' that half of the register (d16); a
+    d16 load clears the other half, since registers have ECC. `returns`: the old value. `by_lane`: the address is M0
+    plus the lane's place (addtid).
     """
 
     name: str
@@ -37,11 +38,17 @@ class MemoryRow:
     atomic: str = ""
     returns: bool = False
     transpose: int = 0  # bits per element of a transposed LDS read
+    by_lane: bool = False
     architectures: tuple[str, ...] = ("gfx942", "gfx950")
 
     @property
     def dwords(self) -> int:
         return (self.size + 3) // 4
+
+    @property
+    def count(self) -> int:
+        """What it adds to its counter: scalar loads of more than a dword add 2."""
+        return 2 if self.space == "scalar" and self.size > 4 else 1
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ for _name, _kind in (("f32", np.float32), ("f64", np.float64)):
     ATOMIC[f"min_{_name}"] = AtomicRow(_kind, np.fmin, np.fmin)
     ATOMIC[f"max_{_name}"] = AtomicRow(_kind, np.fmax, np.fmax)
     ATOMIC[f"cmpswap_{_name}"] = AtomicRow(_kind, _cmpswap, compares=True)
+ATOMIC["wrap"] = AtomicRow(np.uint32, lambda old, up, down: np.where(old >= down, old - down, old + up), compares=True)
 ATOMIC["pk_add_f16"] = AtomicRow(np.float16, np.add, items=2)
 ATOMIC["pk_add_bf16"] = AtomicRow(np.uint16, _add_bf16, items=2)
 
@@ -138,7 +146,8 @@ _STORES: dict[str, dict[str, Any]] = {
     "dwordx3": {"size": 12},
     "dwordx4": {"size": 16},
 }
-_MEMORY_ATOMICS = [name for name in ATOMIC if not name.startswith(("rsub", "mskor", "cmpswap_f", "min_f32", "max_f32"))]
+_LDS_ONLY = ("rsub", "mskor", "wrap", "cmpswap_f", "min_f32", "max_f32")
+_MEMORY_ATOMICS = [name for name in ATOMIC if not name.startswith(_LDS_ONLY)]
 
 for _space in ("buffer", "global", "flat", "scratch"):
     for _name, _fields in _LOADS.items():
@@ -163,16 +172,10 @@ for _name, _size in (
     ("ushort", 2),
     ("sshort", 2),
 ):
-    _add(
-        MemoryRow(
-            f"global_load_lds_{_name}",
-            "global",
-            "dma",
-            _size,
-            signed=_name[0] == "s",
-            architectures=("gfx942", "gfx950") if _size <= 4 else ("gfx950",),
-        )
-    )
+    _archs = ("gfx942", "gfx950") if _size <= 4 else ("gfx950",)
+    for _space in ("global", "scratch") if _size <= 4 else ("global",):
+        _row = MemoryRow(f"{_space}_load_lds_{_name}", _space, "dma", _size, architectures=_archs)
+        _add(replace(_row, signed=_name[0] == "s"))
 for _name in ("buffer_inv", "buffer_wbl2"):
     _add(MemoryRow(_name, "buffer", "cache", 0))
 
@@ -262,6 +265,10 @@ for _name in ("add", "min", "max", "cmpst"):
 for _type in ("f16", "bf16"):
     _add(MemoryRow(f"ds_pk_add_{_type}", "lds", "atomic", 4, atomic=f"pk_add_{_type}"))
     _add(MemoryRow(f"ds_pk_add_rtn_{_type}", "lds", "atomic", 4, atomic=f"pk_add_{_type}", returns=True))
+_add(MemoryRow("ds_wrap_rtn_b32", "lds", "atomic", atomic="wrap", returns=True))
+_add(MemoryRow("ds_read_addtid_b32", "lds", "load", by_lane=True))
+_add(MemoryRow("ds_write_addtid_b32", "lds", "store", by_lane=True))
+_add(MemoryRow("ds_nop", "lds", "cache", 0))
 for _name in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
     _add(MemoryRow(_name, "lds", "permute"))
 

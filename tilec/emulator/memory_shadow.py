@@ -123,17 +123,15 @@ class MemoryShadow:
                 loaded[i * granule // 4] |= np.where(fresh[i], np.uint32(field), np.uint32(0))
 
     def _set_register(self, batch: Batch, register: int, bits: Array | None, access: Access) -> None:
-        old = batch.undefined.get(register)
-        if bits is None and old is None:
+        old, row = batch.undefined.get(register), access.row
+        if bits is None and old is None and not row.half:
             return
-        row = access.row
         new = np.zeros((len(batch.waves), 64), np.uint32) if bits is None else bits
         if row.size < 4 and row.signed and bits is not None:
             new = np.where(bits != 0, np.uint32(0xFFFFFFFF), np.uint32(0))
         if row.half:
-            low = np.uint32(0xFFFF)
-            before = np.zeros_like(new) if old is None else old
-            new = before & ~low | new & low if row.half == "low" else before & low | new << np.uint32(16)
+            low = np.uint32(0xFFFF)  # with ECC nothing is promised of the other half
+            new = new & low | ~low if row.half == "low" else new << np.uint32(16) | low
         if access.mask is not None:
             new = (np.uint32(0) if old is None else old & ~access.mask) | new & access.mask
         if new.any():

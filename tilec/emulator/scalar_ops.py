@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emulator import indexing
 from tilec.emulator.instruction import Instruction
-from tilec.emulator.operands import EXEC, SCC, SGPR, VCC, Constant, Operand, Register, Special
+from tilec.emulator.operands import EXEC, M0, SCC, SGPR, VCC, Constant, Operand, Register, Special
 from tilec.emulator.scalar import SAVE_EXEC, SCALAR, WRITE_EXEC, ScalarRow
 from tilec.emulator.vector_sources import special_value
 
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, Any]
 _TYPES: dict[str, Any] = {"u32": np.uint32, "i32": np.int32, "u64": np.uint64, "i64": np.int64}
 _SCC = SCC - SGPR
 _EXEC = EXEC - SGPR
+_M0 = M0 - SGPR
 HARDWARE_REGISTERS = {
     "HW_REG_MODE": 1,
     "HW_REG_STATUS": 2,
@@ -49,7 +51,6 @@ IDLE = (
     "s_decperflevel",
     "s_ttracedata",
     "s_sendmsg",
-    "s_set_gpr_idx_off",
     "s_wakeup",
     "s_setvskip",
     "s_trap",
@@ -95,6 +96,8 @@ def bind_scalar(binder: Binder, instruction: Instruction) -> bool:
     elif name == "s_barrier":
         instruction.ends_block = True
         instruction.execute = _barrier_of(instruction)
+    elif name in indexing.CHANGES:
+        _index_change(instruction)
     elif name in IDLE:
         instruction.execute = idle
         if name == "s_nop":
@@ -299,6 +302,27 @@ def _hardware_register(instruction: Instruction) -> None:
 
     instruction.execute, instruction.unit = execute, "salu"
     instruction.reads = frozenset(operands[1].ids)
+
+
+def _index_change(instruction: Instruction) -> None:
+    """s_set_gpr_idx_on S, gpr_idx(ROLES); _mode gpr_idx(ROLES); _idx S; _off: M0[7:0] the index, M0[15:12] roles."""
+    kind, operands = instruction.name.rsplit("_", 1)[1], instruction.parsed.operands
+    get = fetch(operands[0], "u32") if kind in ("on", "idx") else None
+    roles = indexing.roles(operands[-1]) << 12 if kind in ("on", "mode") else 0
+    kept = ~np.uint32((0xFF if get is not None else 0) | (0xF000 if kind in ("on", "mode") else 0))
+
+    def execute(batch: Batch) -> None:
+        if kind != "off":
+            index = 0 if get is None else get(batch) & np.uint32(0xFF)
+            batch.s[_M0] = batch.s[_M0] & kept | index | np.uint32(roles)
+        if kind in ("on", "off"):
+            batch.set_mode(batch.mode_bits & ~indexing.ENABLED | (indexing.ENABLED if kind == "on" else 0))
+
+    instruction.execute, instruction.unit, instruction.ends_block = execute, "salu", True
+    if kind != "off":
+        instruction.writes, instruction.results = frozenset((M0,)), (range(M0, M0 + 1),)
+        instruction.sources = (operands[0].ids,)
+        instruction.reads = frozenset((*operands[0].ids, *(() if kind == "on" else (M0,))))
 
 
 def _wait(instruction: Instruction) -> None:

@@ -8,7 +8,7 @@ only look.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -34,6 +34,21 @@ class Sink(Protocol):
     def before(self, batch: Batch, instruction: Instruction) -> None: ...
 
     def after(self, batch: Batch, instruction: Instruction) -> None: ...
+
+
+class Sinks:
+    """Several sinks as one."""
+
+    def __init__(self, sinks: Sequence[Sink]):
+        self.sinks = tuple(sinks)
+
+    def before(self, batch: Batch, instruction: Instruction) -> None:
+        for sink in self.sinks:
+            sink.before(batch, instruction)
+
+    def after(self, batch: Batch, instruction: Instruction) -> None:
+        for sink in self.sinks:
+            sink.after(batch, instruction)
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,22 @@ class Summary(EventSink):
         row.cache_lines += int(event.cache_lines.sum())
         row.bytes += int(event.bytes.sum())
 
+    def as_json(self) -> list[dict[str, Any]]:
+        """A dict per instruction, in address order."""
+        return [
+            {
+                "address": address,
+                "instruction": row.instruction.text,
+                "executions": row.executions,
+                "active_lanes": row.active_lanes,
+                "lds_extra_cycles": row.lds_extra_cycles,
+                "bytes": row.bytes,
+                "cache_lines": row.cache_lines,
+                "coalescing": row.coalescing,
+            }
+            for address, row in sorted(self.rows.items())
+        ]
+
     def table(self) -> str:
         """Rows in address order; memory columns are blank where nothing was moved."""
         lines = [
@@ -168,7 +199,8 @@ class Summary(EventSink):
 
 
 class Trace:
-    """Writes one line per wave and instruction: wave, address, text, and the registers that it changed.
+    """Writes one line per wave and instruction: wave, address, text, and the registers that changed: those that it
+    wrote, and those of loads that landed with it.
 
     `waves`: pairs (workgroup, wave in it), or None for all; `start`, `end`: the addresses of interest.
     """
@@ -194,8 +226,9 @@ class Trace:
 
     def before(self, batch: Batch, instruction: Instruction) -> None:
         if self.start <= instruction.address < self.end:
+            registers = sorted(instruction.writes | batch.in_flight.keys())
             self._old = {
-                row: {r: self._value(batch, r, row) for r in sorted(instruction.writes)}
+                row: {r: self._value(batch, r, row) for r in registers}
                 for row, _, _ in self._rows(batch)
             }
 

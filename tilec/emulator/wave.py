@@ -37,8 +37,9 @@ class Batch:
         self.queues: dict[str, list[Access]] = {"vm": [], "lgkm": []}
         self.in_flight: dict[int, Access] = {}  # register id -> the access that will write it
         self.undefined: dict[int, Array] = {}  # register id -> mask of undefined bits; absent: defined
-        self.histories: frozenset[tuple[int, ...]] = frozenset({()})
+        self.histories: frozenset[tuple[Instruction, ...]] = frozenset({()})  # paths by which the waves came
         self.age = 0
+        self.relative_to: int | None = None  # the M0 that it was parted from others for, until its next block has run
         self.stop = ""  # why the last block ended: '', end, barrier, parted
         self.barrier: Instruction | None = None  # the barrier that the waves wait at
         self.parts: list[Batch] = []  # parted: the batches that go on in place of this one
@@ -114,7 +115,8 @@ class Batch:
     @property
     def signature(self) -> tuple[Any, ...]:
         """Batches join only when these agree: place, mode, and what is in flight."""
-        return (self.pc, self.mode_bits, *(tuple(access.layout for access in queue) for queue in self.queues.values()))
+        in_flight = (tuple(access.layout for access in queue) for queue in self.queues.values())
+        return (self.pc, self.mode_bits, self.relative_to, *in_flight)
 
 
 def join(batches: Sequence[Batch]) -> Batch:
@@ -143,7 +145,7 @@ def join(batches: Sequence[Batch]) -> Batch:
             [b.undefined.get(register, np.zeros((len(b.waves), *shape), np.uint32)) for b in batches]
         )
     whole.histories = frozenset().union(*(b.histories for b in batches))
-    whole.age = max(b.age for b in batches)
+    whole.age, whole.relative_to = max(b.age for b in batches), first.relative_to
     return whole
 
 
