@@ -16,7 +16,7 @@ from tilec.backend_amdgcn.address import is_uniform
 from tilec.backend_amdgcn.fragment import Fragment, Lazy, Packed, Paired, Stored, moved, pack, round_pair, unpack
 from tilec.backend_amdgcn.integer_math import f64_to_integer, integer_to_f32, integer_to_f64, widen
 from tilec.backend_amdgcn.lowering import Lowering
-from tilec.backend_amdgcn.operands import half, select, select_mask
+from tilec.backend_amdgcn.operands import flag_mask, half, select, select_mask
 from tilec.dtypes import DType
 from tilec.dtypes import dtype as dtype_of
 from tilec.errors import InternalError, TilecError
@@ -41,11 +41,7 @@ def _uniform_item(context: Lowering, dtype: DType, scalar: Operand) -> Operand:
     """A scalar as an item in compute form: bools become masks."""
     b = context.b
     if dtype.name == "bool":
-        if isinstance(scalar, Immediate):
-            return b.pure("s_mov_b64", -1 if scalar.value else 0, kind="s", size=2)
-        return b.pure_sequence(
-            [("s_cmp_lg_u32", (scalar, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2
-        )
+        return flag_mask(b, scalar)
     if dtype.bits == 64 and isinstance(scalar, Immediate):
         return b.pair(scalar.value & 0xFFFFFFFF, scalar.value >> 32)
     return scalar

@@ -31,7 +31,7 @@ from tilec.backend_amdgcn.address import (
 from tilec.backend_amdgcn.fragment import Fragment, Stored, joined, pack, side_by_side, storage_bits, unpack
 from tilec.backend_amdgcn.integer_math import add64
 from tilec.backend_amdgcn.lowering import Lowering, TensorRef
-from tilec.backend_amdgcn.operands import half
+from tilec.backend_amdgcn.operands import flag_mask, half
 from tilec.dtypes import dtype
 from tilec.errors import TilecError
 from tilec.ir import tile
@@ -541,9 +541,7 @@ def _load_scalar(context: Lowering, op: tile.LoadScalar) -> None:
     for coordinate, extent in zip(coordinates, tensor.extents):
         this = alu.scalar(b, "lt", U32, [coordinate, extent])
         inside = this if isinstance(inside, Immediate) else b.pure("s_and_b32", inside, this, kind="s")
-    lanes = b.pure_sequence(
-        [("s_cmp_lg_u32", (inside, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2
-    )
+    lanes = flag_mask(b, inside)
     size, element = tensor.element_bytes, op.result.dtype
     result = b.register("v", max(1, size // 4))
     if tensor.type.wide:

@@ -21,6 +21,15 @@ def select_mask(b: Builder, mask: Operand, yes: Operand, no: Operand) -> Operand
     return b.value("s_or_b64", b.value("s_and_b64", yes, mask, kind="s", size=2), kept, kind="s", size=2)
 
 
+def flag_mask(b: Builder, flag: Operand) -> Ref:
+    """A scalar flag (0 or 1) as a mask of all lanes or none."""
+    if isinstance(flag, Immediate):
+        return b.pure("s_mov_b64", -1 if flag.value else 0, kind="s", size=2)
+    return b.pure_sequence(
+        [("s_cmp_lg_u32", (flag, Immediate(0)), {"dst": None}), ("s_cselect_b64", (-1, 0), {})], kind="s", size=2
+    )
+
+
 def size_of(operand: Operand) -> int:
     return 1 if isinstance(operand, Immediate) else registers(operand).size
 
