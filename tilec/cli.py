@@ -1,4 +1,4 @@
-"""The `tilec` command: compile, explain, run, emulate, dump, disasm, isa, grid.
+"""The `tilec` command: compile, explain, registers, run, emulate, dump, disasm, isa, grid.
 
 Every command has `--json`: one JSON value on stdout and nothing else there. Faults go to stderr as tilec's errors, with
 exit status 2; status 1 means that something ran and was found wrong. Commands only parse, call and print; modules are
@@ -17,6 +17,7 @@ from tilec.cli_explain import explain
 from tilec.cli_grid import grid
 from tilec.cli_isa import Watch, address_of, isa, of_watch
 from tilec.cli_options import as_json, of_emulator, of_kernel, print_json
+from tilec.cli_registers import registers
 from tilec.errors import TilecError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def main() -> None:
 main.add_command(grid)
 main.add_command(explain)
 main.add_command(isa)
+main.add_command(registers)
 
 
 @main.command()

@@ -34,8 +34,10 @@ ALLOWED: dict[str, set[str]] = {
     "backend_amdgcn": BASE | {"ir", "llvm"},
     "compile": COMPILER,
     "explain": COMPILER | {"compile"},
+    "register_map": COMPILER,
+    "register_picture": {"register_map"},
     "runtime": COMPILER | {"compile", "emulator"},
-    "frontend": COMPILER | {"compile", "explain", "runtime", "emulator"},
+    "frontend": COMPILER | {"compile", "explain", "register_map", "runtime", "emulator"},
     # the public names, and the tool at the top
     "__init__": COMPILER | {"compile", "runtime", "frontend"},
     "cache_model": BASE,
@@ -45,7 +47,9 @@ ALLOWED: dict[str, set[str]] = {
     "cli_kernel": COMPILER | {"compile", "runtime", "frontend", "emulator", "object_report", "cli_values", "trial"},
     "cli_options": {"cli_kernel"},
     "cli_explain": {"cli_options", "cli_kernel"},
-    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_options", "cli_explain", "cli_grid", "trial"},
+    "cli_registers": {"cli_options", "cli_kernel", "register_picture"},
+    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_options", "cli_explain", "cli_grid", "cli_registers",
+            "trial"},
 }
 """package or module of tilec: the others that it may import."""
 
@@ -55,7 +59,7 @@ ONLY_IN: dict[str, str] = {"hip": "tilec/runtime/hip.py"}
 LATE = {"networkx", "lark", "hip", "torch", "ml_dtypes", "click", "llvmlite"}
 """packages that are slow to import or may be missing: imported where used, so that `import tilec` stays fast."""
 
-MAY_IMPORT_EARLY = {f"tilec/{name}.py": {"click"} for name in ("cli", "cli_options", "cli_explain", "cli_grid")}
+MAY_IMPORT_EARLY = {f"tilec/{name}.py": {"click"} for name in ("cli", "cli_options", "cli_explain", "cli_grid", "cli_registers")}
 """the command line is the entry of its own process."""
 
 

@@ -19,7 +19,7 @@ from tilec.frontend.fingerprint import distinct, fingerprint
 from tilec.frontend.signature import Binding, Const, Signature
 from tilec.frontend.trace import definition, trace
 from tilec.frontend.tracer import is_tracing
-from tilec.ir import grid_order
+from tilec.ir import grid_order, machine
 from tilec.ir.core import Program, ScalarType, TensorType
 from tilec.ir.schedule import NAMED, GridOrder, Schedule, parse_schedule
 from tilec.passes.dots import suggested_waves
@@ -30,6 +30,7 @@ from tilec.target import target
 
 if TYPE_CHECKING:
     from tilec.emulator.findings import Finding
+    from tilec.register_map import RegisterMap
 
 __all__ = ["Const", "CompiledKernel", "Kernel", "kernel"]
 
@@ -221,6 +222,14 @@ class CompiledKernel(Compiled):
         from tilec.explain import explain
 
         return explain(self, tile)
+
+    def register_map(self) -> RegisterMap:
+        """Which tile lives in which vector registers, and when; `print` draws it."""
+        from tilec.register_map import register_map
+
+        virtual = self.stages["lower"]
+        assert isinstance(virtual, machine.Program)
+        return register_map(virtual)
 
     def run(
         self,

@@ -120,7 +120,8 @@ class Schedule:
 
     @property
     def is_named(self) -> bool:
-        return self.name in NAMED and not (self.splits or self.rings or self.ahead or self.clusters or self.pins)
+        """Whether the passes fill in the clusters; tiles may be pinned all the same."""
+        return self.name in NAMED and not (self.splits or self.rings or self.ahead or self.clusters)
 
     def __str__(self) -> str:
         """`pingpong(buffers=2)` for a named schedule, the full record for a custom one; `parse_schedule` reads both."""
