@@ -120,8 +120,8 @@ def test_carried_scalars_and_tiles(m, n, limit, arch):
                 acc, total, count = acc + tile, total + tile.sum(), count + 1
             y[8 * i:8 * i + 8, 16 * j:16 * j + 16] = acc
         s[i] = count if count % 2 else s[i]
-    arguments = {"X": placed(x, odd_rows), "Y": placed(np.ones_like(x)), "S": placed(np.full_like(s, -7)), "limit": limit}
-    check(running_sum, arguments, arch, {"Y": y[:m, :n], "S": s})
+    outputs = {"Y": placed(np.ones_like(x)), "S": placed(np.full_like(s, -7))}
+    check(running_sum, {"X": placed(x, odd_rows), **outputs, "limit": limit}, arch, {"Y": y[:m, :n], "S": s})
 
 
 @tc.kernel

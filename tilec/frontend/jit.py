@@ -36,6 +36,7 @@ __all__ = ["Const", "CompiledKernel", "Kernel", "kernel"]
 
 MOST_WAVES = 8  # what the compiler takes by itself
 MAX_WAVES = 16  # 1024 threads
+KEPT = 16  # compiled kernels with all their stages, megabytes each; what launches need is kept without end
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,8 @@ class Kernel:
         if key not in self._compiled:
             compiled = compile(traced or self._trace(special), special.arch, special.schedule, verify)
             order = special.schedule.order
+            if len(self._compiled) >= KEPT:
+                del self._compiled[next(iter(self._compiled))]
             self._compiled[key] = CompiledKernel(**vars(compiled), kernel=self, specialisation=special, order=order)
         return self._compiled[key]
 
