@@ -278,6 +278,32 @@ def test_a_literal_reaches_agprs_through_a_vgpr():
     assert printed(result)[1:4] == ["v_mov_b32 v1 <- 1000", *writes]
 
 
+READS = """
+    copy c:a4 <- 1
+    v_add_u32 x:v <- 1, c0
+    v_add_u32 y:v <- 2, c0
+    {between}
+    v_add_u32 z:v <- 3, c0
+    buffer_store_dword x, v0, base, 0
+    buffer_store_dword y, v0, base, 0
+    buffer_store_dword z, v0, base, 0
+    buffer_store_dwordx4 c, v0, base, 0
+    s_endpgm""".replace("c0", "c[0]")
+
+
+@pytest.mark.parametrize("between, reads", [
+    ("", 1),
+    ("copy c[0] <- 2", 2),                                  # what was read before is stale
+    ("copy c[1] <- 2", 2),                                  # (any write of the tile counts)
+    ("\n".join(["v_add_u32 x <- 1, x"] * 40), 2),           # too far: it would hold a VGPR all the while
+    ("s_mov_exec <- -1", 2),                                # copied for other lanes
+    ("s_branch <- ->next\nnext:", 2),                       # another block
+])
+def test_an_agpr_that_valu_reads_is_copied_once_for_close_readers(between: str, reads: int):
+    result, _ = allocated(READS.format(between=between))
+    assert moves(result)["v_accvgpr_read_b32"] == reads
+
+
 # -- pins -------------------------------------------------------------------------------------------------------------
 
 

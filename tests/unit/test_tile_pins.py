@@ -113,6 +113,20 @@ def test_a_large_accumulator_takes_its_own_place():
     run(dataclasses.replace(schedule, pins=(pin("acc", tc.agpr[32:96]),)), "gfx950")
 
 
+@pytest.mark.parametrize("name", ["pingpong", "interleave"])
+def test_a_named_schedule_keeps_its_clusters_when_tiles_are_pinned(name):
+    plain = named(name)
+    count = 32 if plain.waves == 8 else 64
+    pinned = dataclasses.replace(plain, pins=(pin("acc", tc.agpr[32:32 + count]),))
+    assert pinned.is_named and parse_schedule(str(pinned)) == pinned and parse_schedule(str(plain)) == plain
+    kernels = [compiled(schedule) for schedule in (plain, pinned)]
+    counts = [{op: sum(i.op == op for b in k.machine.blocks if b.depth for i in b.instructions)
+               for op in ("s_barrier", "s_setprio", "ds_read_b128")} for k in kernels]
+    assert counts[0] == counts[1] and counts[0]["s_barrier"]
+    assert places(d for d, _, _ in mfmas(kernels[1])) == {f"a{i}" for i in range(32, 32 + count)}
+    run(pinned, "gfx950")
+
+
 def test_pins_are_written_and_read_as_text():
     schedule = simple(pin("acc", tc.agpr[0:64]))
     assert parse_schedule(str(schedule)) == schedule
