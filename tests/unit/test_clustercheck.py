@@ -113,5 +113,6 @@ def test_a_memory_access_that_slips_into_a_compute_cluster(programs):
     (body,) = [block.instructions for block in program.blocks if in_loop(block) and
                any(i.op == "s_setprio" for i in block.instructions)]
     read = next(i for i in body if i.op == "ds_read_b128")
-    raised = edited(program, lambda i: i.op == "s_setprio" and i.src == (Immediate(1),), lambda i: (i, read), 0, in_loop)
-    assert messages(clustered, raised)[0].startswith("ds_read_b128 stands in cluster 1 (acc[0, 0]), which has no acc")
+    slipped = edited(program, lambda i: i.src == (Immediate(1),) and i.op == "s_setprio", lambda i: (i, read),
+                     0, in_loop)
+    assert messages(clustered, slipped)[0].startswith("ds_read_b128 stands in cluster 1 (acc[0, 0]), which has no acc")
