@@ -1,4 +1,9 @@
-"""Random tile programs: the compiled object on the emulator, under all checks, leaves what the interpreter leaves."""
+"""Random tile programs: the compiled object on the emulator, under all checks, leaves what the interpreter leaves.
+
+A program that the compiler refuses by design counts as refused; of each hundred most must compile.
+"""
+
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -6,19 +11,31 @@ import pytest
 from tests.semantics.generate import Case, Options, generate
 from tests.semantics.memory import Memory
 from tilec.compile import compile
+from tilec.errors import InternalError, TilecError
 from tilec.ir import interp
 from tilec.ir.core import Block, Program, changes_memory
 from tilec.runtime import emulated
 from tilec.runtime.arguments import Executable
-from tilec.runtime.tensors import view
+from tilec.runtime.tensors import tensor
 
 ARCHS = ("gfx942", "gfx950")
 LANDINGS = ("late", "early", "random")
+WAVES = (4, 1, 2, 8)
+REFUSED = ("vector registers at once", "SGPRs at once", "of LDS", "does not divide into matrix instructions")
+"""Words of the messages for programs over budget, and for dots that no instruction does."""
 
 
-def check(seed: int, arch: str, options: Options | None = None) -> None:
+def check(seed: int, arch: str, options: Options | None = None) -> str:
+    """The words that say why the program was refused; '' where it ran and was right."""
     case = generate(seed, options)
-    compiled = compile(case.program, arch, verify=True)
+    case = Case(case.program.replace(waves=WAVES[seed // 3 % 4]), case.memory, case.scalars)
+    try:
+        compiled = compile(case.program, arch, verify=True)
+    except TilecError as error:
+        reason = next((words for words in REFUSED if words in str(error)), "")
+        if isinstance(error, InternalError) or not reason:
+            raise
+        return reason
     expected, got = case.arguments(), case.arguments()
     interp.run(case.program, expected)
     findings = emulate(case, got, compiled.object, arch, seed, LANDINGS[seed % 3])
@@ -29,6 +46,7 @@ def check(seed: int, arch: str, options: Options | None = None) -> None:
             first = interp.first_difference(stages, case.arguments()) or "the object"
             pytest.fail(f"seed {seed}, {arch}: {name} differs; the first stage that does is {first}")
         assert Memory.surroundings_intact(array), f"seed {seed}, {arch}: {name} is written beside its elements"
+    return ""
 
 
 def arrays(arguments: dict) -> dict[str, np.ndarray]:
@@ -37,31 +55,30 @@ def arrays(arguments: dict) -> dict[str, np.ndarray]:
 
 def emulate(case: Case, arguments: dict, code: bytes, arch: str, seed: int, landing: str) -> tuple:
     """Runs the object on the arguments in place and returns what the checks found."""
-    views = {name: view(array.view(case.memory[name].dtype.numpy())) for name, array in arrays(arguments).items()}
+    views = {name: tensor(array, case.memory[name].dtype) for name, array in arrays(arguments).items()}
     executable = Executable(case.program, code, arch)
     return emulated.run(executable, {**arguments, **views}, seed=seed, landing=landing).findings
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("seed", range(8))
-def test_objects_do_what_the_interpreter_says(seed, arch):
-    check(seed, arch)
+def test_objects_do_what_the_interpreter_says(arch):
+    refused = Counter(check(seed, arch) for seed in range(30))
+    assert refused[""] >= 25, refused
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("seed", range(8, 600))
-def test_more_objects_do_what_the_interpreter_says(seed, arch):
-    check(seed, arch)
+@pytest.mark.parametrize("first", range(100, 3000, 100))
+def test_more_objects_do_what_the_interpreter_says(first, arch):
+    refused = Counter(check(seed, arch, options(seed)) for seed in range(first, first + 100))
+    assert refused[""] >= 70, refused
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("seed", range(600, 800))
-def test_tiles_of_odd_sizes_and_all_dtypes(seed, arch):
+def options(seed: int) -> Options:
     dtypes = ("f64", "f32", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
-    sizes = ((1, 2, 4, 8, 32, 96), (16, 48, 64))[seed % 2]
-    check(seed, arch, Options(dtypes, sizes, without=("dot", "dot_loop") if seed % 2 == 0 else ()))
+    few, sizes = Options.dtypes, ((16, 32), (1, 2, 4, 8, 32, 96), (16, 48, 64), (32, 128), (1, 4, 16))[seed % 5]
+    without = ("dot", "dot_loop") if min(sizes) < 16 and seed % 2 else ()
+    return Options((few, dtypes)[seed % 3 == 0], sizes, 10 + seed % 20, without)
 
 
 def test_a_wrong_object_is_seen():
