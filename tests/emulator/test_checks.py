@@ -99,6 +99,24 @@ def test_counters_are_finite():
     assert execute(text.format(register=4), lds=1024, checks="waits").findings
 
 
+def test_vmcnt_is_finite_too():
+    loads = [f"global_load_dword v{2 + i}, v1, s[8:9] offset:{4 * i}" for i in range(50)]
+    loads += ["global_load_dword v52, v1, s[8:9]"] * 15
+    text = LOAD_POINTERS + "{loads}\nv_mov_b32_e32 v60, v{register}\ns_waitcnt vmcnt(0)\ns_endpgm"
+    for count, register, fine in ((63, 2, False), (64, 2, True), (65, 3, True), (65, 4, False)):
+        outcome = execute(
+            text.format(loads="\n".join(loads[:count]), register=register), words(256), checks="waits")
+        assert (not outcome.findings) == fine
+
+
+def test_a_full_counter_with_scalar_loads_says_nothing():
+    """Any of the sixteen may be the one that has come back."""
+    loads = "\n".join(f"ds_read_b32 v{2 + i}, v1 offset:{4 * i}" for i in range(16))
+    text = f"v_lshlrev_b32_e32 v1, 2, v0\ns_load_dword s20, s[0:1], 0x0\n{loads}\nv_mov_b32_e32 v40, v2\n"
+    outcome = execute(text + "s_waitcnt lgkmcnt(0)\ns_endpgm", lds=1024, checks="waits")
+    assert "reads v2" in only(outcome, "waits").message
+
+
 def test_only_zero_says_anything_of_scalar_loads():
     text = """
         s_load_dword s8, s[0:1], 0x0
@@ -550,6 +568,25 @@ def test_flat_loads_need_both_counters():
     assert not execute(text.format(wait="vmcnt(0) lgkmcnt(0)"), words(), checks="waits").findings
     assert only(execute(text.format(wait="vmcnt(0)"), words(), checks="waits"), "waits")
     assert only(execute(text.format(wait="lgkmcnt(0)"), words(), checks="waits"), "waits")
+
+
+def test_a_flat_load_leaves_its_neighbours_unordered():
+    """It may come back from LDS before an older load from memory does: vmcnt(1) then counts the older one."""
+    text = (
+        LOAD_POINTERS
+        + """
+        v_mov_b32_e32 v2, s8
+        v_mov_b32_e32 v3, s9
+        global_load_dword v5, v1, s[8:9]
+        {second}
+        s_waitcnt vmcnt(1) lgkmcnt(0)
+        v_mov_b32_e32 v6, v5
+        s_waitcnt vmcnt(0)
+        s_endpgm
+    """
+    )
+    assert only(execute(text.format(second="flat_load_dword v4, v[2:3]"), words(), checks="waits"), "waits")
+    assert not execute(text.format(second="global_load_dword v4, v[2:3], off"), words(), checks="waits").findings
 
 
 def test_a_finding_prints_both_instructions_and_the_place():

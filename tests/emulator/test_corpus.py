@@ -100,3 +100,5 @@ def test_xf32_is_right_in_exact_numerics():
     got, limit = result.outputs["c"].astype(np.float64), 1e-5 * a.shape[1] ** 0.5
     assert np.abs(got - cut[0] @ cut[1].T).max() < limit
     assert np.abs(got - a.astype(np.float64) @ b.astype(np.float64).T).max() > 100 * limit
+    fast = run_case(code, meta, "one", REFERENCE).outputs["c"]
+    assert (np.abs(fast - got) <= 2.0**-9 * (np.abs(a).astype(np.float64) @ np.abs(b).T)).all()

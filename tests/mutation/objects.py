@@ -26,6 +26,7 @@ from tilec.emulator.decode import Program
 from tilec.emulator.hazards import WINDOW
 from tilec.emulator.instruction import Instruction
 from tilec.emulator.operands import EXEC
+from tilec.emulator.wave import Batch
 from tilec.errors import TilecError
 
 RUNS = (("late", 0), ("early", 1), ("random", 2), ("random", 3), ("late", 4))
@@ -170,13 +171,31 @@ def _judge(
                 return "missed", f"bits differ with landing {landing}, seed {seed}"
     except TilecError as error:
         return "reported", f"stopped: {error.what[:40]}"
-    return "harmless", _class_of(mutant)
+    return "harmless", _class_of(mutant, meta, case, reference)
 
 
-def _class_of(mutant: Mutant) -> str:
+class _Outstanding:
+    """A sink: do more operations stand in a counter than the wait at this address lets stay?"""
+
+    def __init__(self, address: int):
+        self.address, self.waits = address, False
+
+    def before(self, batch: Batch, instruction: Instruction) -> None:
+        if instruction.address == self.address:
+            counts = instruction.parsed.modifiers
+            self.waits |= any(len(queue) > counts.get(f"{name}cnt", 63) for name, queue in batch.queues.items())
+
+    def after(self, batch: Batch, instruction: Instruction) -> None: ...
+
+
+def _class_of(mutant: Mutant, meta: dict[str, Any], case: str, reference: ModuleType) -> str:
+    """Why a harmless mutant does no harm."""
+    if mutant.kind.startswith("wait"):
+        whole = mutant.code.origin[0] if mutant.code.origin else mutant.code
+        seen = _Outstanding(mutant.address)
+        run_case(whole, meta, case, reference, checks="none", sink=seen)
+        return "implied by another wait" if seen.waits else "nothing to wait for on the path taken"
     return {
-        "wait deleted": "implied by another wait",
-        "wait weakened": "implied by another wait",
         "barrier deleted": "phase only, or covered by another barrier",
         "states deleted": "not needed on the path taken",
         "moved up": "independent of what it passed",

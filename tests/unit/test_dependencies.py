@@ -47,9 +47,10 @@ ALLOWED: dict[str, set[str]] = {
     "cli_kernel": COMPILER | {"compile", "runtime", "frontend", "emulator", "object_report", "cli_values", "trial"},
     "cli_options": {"cli_kernel"},
     "cli_explain": {"cli_options", "cli_kernel"},
+    "cli_isa": {"errors", "emulator", "cli_options"},
     "cli_registers": {"cli_options", "cli_kernel", "register_picture"},
-    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_options", "cli_explain", "cli_grid", "cli_registers",
-            "trial"},
+    "cli": {"errors", "emulator", "object_report", "cli_kernel", "cli_options", "cli_explain", "cli_grid", "cli_isa",
+            "cli_registers", "trial"},
 }
 """package or module of tilec: the others that it may import."""
 
@@ -59,7 +60,8 @@ ONLY_IN: dict[str, str] = {"hip": "tilec/runtime/hip.py"}
 LATE = {"networkx", "lark", "hip", "torch", "ml_dtypes", "click", "llvmlite"}
 """packages that are slow to import or may be missing: imported where used, so that `import tilec` stays fast."""
 
-MAY_IMPORT_EARLY = {f"tilec/{name}.py": {"click"} for name in ("cli", "cli_options", "cli_explain", "cli_grid", "cli_registers")}
+_COMMANDS = ("cli", "cli_options", "cli_explain", "cli_grid", "cli_isa", "cli_registers")
+MAY_IMPORT_EARLY = {f"tilec/{name}.py": {"click"} for name in _COMMANDS}
 """the command line is the entry of its own process."""
 
 

@@ -40,13 +40,14 @@ Triple = tuple[int, int, int]
 class Statistics:
     """`instructions`: wave instructions executed. `batches`: batch instructions, so their ratio is the mean batch size.
 
-    `counts`: wave executions per address.
+    `counts`: wave executions per address. `processor_seconds`: of this process, which another's load does not change.
     """
 
     instructions: int
     batches: int
     seconds: float
     counts: dict[int, int] = field(repr=False)
+    processor_seconds: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -186,7 +187,7 @@ class Launch:
                 f"{len(arguments)} bytes of arguments for kernel {self.kernel.name}",
                 limit=f"its argument segment has {self.kernel.kernarg_bytes} bytes, hidden arguments included",
             )
-        start = time.perf_counter()
+        start, processor_start = time.perf_counter(), time.process_time()
         segment = self.memory.place(arguments or b"\0", name="kernel arguments", align=64, readonly=True)
         packet = self.memory.place(
             dispatch_packet(self.grid, self.block, self.kernel, self.lds_bytes, segment),
@@ -212,7 +213,13 @@ class Launch:
         batches = sum(len(block.body) * times for block, times in self.batch_counts.items())
         return RunResult(
             self.checker.findings() if self.checker is not None else (),
-            Statistics(self.executed, batches, time.perf_counter() - start, dict(counts)),
+            Statistics(
+                self.executed,
+                batches,
+                time.perf_counter() - start,
+                dict(counts),
+                time.process_time() - processor_start,
+            ),
         )
 
     # ---- dispatch

@@ -144,7 +144,7 @@ def bind_matrix(binder: Binder, instruction: Instruction, row: MatrixRow) -> Non
     start = binder.row(d.register.first)
     span = slice(start, start + d.register.count)
 
-    # `fast` multiplies xf32 operands unrounded; `exact` truncates them to 10 bits of mantissa as the hardware does
+    # `fast` takes whole xf32 operands: within 2^-9 of the sum of |a||b| of `exact`, which cuts them as hardware does
     unrounded = replace(row, a="f32", b="f32") if row.a == "xf32" else row
 
     def product(batch: Batch, x: Array, y: Array, z: Array) -> Array:

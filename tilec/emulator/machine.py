@@ -146,14 +146,16 @@ class Machine:
 
     # ---- operations in flight
     def issue(self, batch: Batch, access: Access) -> None:
-        """Put an access in flight; a full counter first completes its oldest."""
+        """Put an access in flight; a full counter first completes its oldest, if its operations are all in order (else
+        another may have been completed).
+        """
         self.last_issued = access
         if self.checker is not None:
             self.checker.issued(batch, access)
         for counter in access.instruction.counters:
             queue = batch.queues[counter]
             queue.append(access)
-            while self._overflows(counter, queue):
+            while len(queue) > LIMITS[counter] and all(other.row.in_order(counter) for other in queue):
                 self._complete(batch, queue.pop(0))
         for register in access.registers:
             batch.in_flight[register] = access
@@ -161,18 +163,6 @@ class Machine:
             access.land(batch)
         elif self.landing == "random":
             self._land_some(batch)
-
-    def _overflows(self, counter: str, queue: list[Access]) -> bool:
-        """Must the oldest operation be complete for the newest to have been issued? With some that return out of order,
-        another may have been.
-        """
-        if counter == "vm":
-            return len(queue) > LIMITS["vm"]
-        return (
-            2 * len(queue) > LIMITS["lgkm"]
-            and sum(access.row.count for access in queue) > LIMITS["lgkm"]
-            and all(access.row.space == "lds" for access in queue)
-        )
 
     def _land_some(self, batch: Batch) -> None:
         """Land a random number of the oldest operations of each counter, in order."""
@@ -183,17 +173,14 @@ class Machine:
     def retire(self, batch: Batch, counter: str, count: int) -> None:
         """s_waitcnt: complete what a counter value of at most `count` guarantees.
 
-        Scalar loads and FLAT return out of order: only lgkmcnt(0) says anything of them, while LDS operations stay in
-        order.
+        Only 0 says anything of scalar loads and FLAT, which return out of order. The others stay in order, and those
+        may be what is still counted.
         """
         queue = batch.queues[counter]
         if len(queue) <= count:
             return
-        if counter == "vm" or count == 0:
-            done = queue[: len(queue) - count]
-        else:
-            ordered = [access for access in queue if access.row.space == "lds"]
-            done = ordered[: max(0, len(ordered) - count)]
+        ordered = [access for access in queue if access.row.in_order(counter)]
+        done = ordered[: max(0, len(ordered) - count)] if count else list(queue)
         for access in done:
             queue.remove(access)
             self._complete(batch, access)

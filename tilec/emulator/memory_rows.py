@@ -45,10 +45,9 @@ class MemoryRow:
     def dwords(self) -> int:
         return (self.size + 3) // 4
 
-    @property
-    def count(self) -> int:
-        """What it adds to its counter: scalar loads of more than a dword add 2."""
-        return 2 if self.space == "scalar" and self.size > 4 else 1
+    def in_order(self, counter: str) -> bool:
+        """Does it fall in order in this counter? Scalar loads don't, nor does FLAT, which may go to LDS or memory."""
+        return self.space == "lds" if counter == "lgkm" else self.space != "flat"
 
 
 @dataclass(frozen=True)
