@@ -287,11 +287,15 @@ tile k(%x: tensor<i32, 1>, %n: i32) form=traced waves=4 {
 """
 
 
-@pytest.mark.parametrize(("upper", "step", "kept"), [(1, 1, False), (2, 1, True), (2, 2, False), (3, 2, True), (2, 0, True)])
+TRIPS = [(1, 1, False), (2, 1, True), (2, 2, False), (3, 2, True), (2, 0, True)]
+
+
+@pytest.mark.parametrize(("upper", "step", "kept"), TRIPS)
 def test_only_loops_of_at_most_one_trip_dissolve(upper, step, kept):
     k = Kernel("k")
     x, n = k.tensor("x", i32, 1), k.scalar_parameter("n", i32)
-    result, = k.loop(k.number(0), k.number(upper), k.number(step), [n], lambda i, v: [k.map("mul", v, k.map("add", v, i))])
+    bounds = [k.number(v) for v in (0, upper, step)]
+    result, = k.loop(*bounds, [n], lambda i, v: [k.map("mul", v, k.map("add", v, i))])
     k.store(x, [k.number(0)], k.broadcast(result, (1,)))
     assert ("for" in ops(simplify(k.program()))) == kept
 

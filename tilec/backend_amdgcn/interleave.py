@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilec.backend_amdgcn.builder import Builder
 from tilec.ir import tile
 from tilec.ir.core import Op
-from tilec.ir.machine import Instruction
+from tilec.ir.machine import Instruction, Ref, Register
 
 _MEMORY = (tile.SharedRead, tile.SharedWrite, tile.AsyncCopy, tile.Load)
 
@@ -45,14 +45,18 @@ def merge(memory: list[Instruction], compute: list[Instruction], builder: Builde
     if not accesses or not compute:
         return memory + compute
     slots: list[list[Instruction]] = [[] for _ in range(len(compute) + 1)]
+    written: dict[Register, int] = {}  # the slot of what the memory stream itself writes
     done, spacing = 0, len(compute) / len(accesses)
     for instruction in memory:
         place = int(done * spacing)
         if builder.rows[instruction.op].unit in ("vmem", "lds"):
-            slots[place].append(instruction)
             done += 1
         else:
-            slots[max(0, place - 1)].append(instruction)
+            place = max(0, place - 1)
+        registers = [o.register for o in (*instruction.src, *instruction.dst) if isinstance(o, Ref)]
+        place = max([place, *(written[register] for register in registers if register in written)])
+        written.update({o.register: place for o in instruction.dst if isinstance(o, Ref)})
+        slots[place].append(instruction)
     merged: list[Instruction] = []
     for place, instruction in enumerate(compute):
         merged += [*slots[place], instruction]
