@@ -367,14 +367,16 @@ class _Clustered:
             for t in range(item.ahead)
         ]
         self.indices = {}
-        fills = [e for e in early if not isinstance(e[2].op, tile.SharedRead)]
-        for _, _, item, t in sorted(fills, key=lambda e: e[:2]):
-            self._run(b, item.op, t, loop.lower, t, t % self.slots)
+        early.sort(key=lambda e: e[:2])
+        filling = (tile.AsyncCopy, tile.Load, tile.SharedWrite)
+        for _, _, item, t in early:
+            if isinstance(item.op, filling):
+                self._run(b, item.op, t, loop.lower, t, t % self.slots)
         needed = self._before_first_trip("publish")
         b.emit(tile.Barrier(tuple(self.names[key] for key in needed if key in self.names), "publish", where=loop.where))
-        reads = [e for e in early if isinstance(e[2].op, tile.SharedRead)]
-        for _, _, item, t in sorted(reads, key=lambda e: e[:2]):
-            self._run(b, item.op, t, loop.lower, t, t % self.slots)
+        for _, _, item, t in early:
+            if not isinstance(item.op, filling):
+                self._run(b, item.op, t, loop.lower, t, t % self.slots)
         handed = [key for key in self._before_first_trip("hand over") if key in self.names]
         if handed:
             b.emit(tile.Barrier(tuple(self.names[key] for key in handed), "hand over", where=loop.where))
