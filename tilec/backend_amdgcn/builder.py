@@ -47,8 +47,8 @@ class _Region:
     place. `opened_at`: how long the block of the level around was when this one was opened."""
 
     block: _OpenBlock
-    # nothing is hoisted out of it: it may not run, and what it needs would be alive around it
-    branch: bool = False
+    # nothing is hoisted out of it: what it needs would be alive around it
+    closed: bool = False
     opened_at: int = 0
     numbered: dict[Any, tuple[Ref, _OpenBlock, int]] = field(default_factory=dict)
 
@@ -216,9 +216,9 @@ class Builder:
             size,
             *[(op, src, *sorted(modifiers.items())) if modifiers else (op, src) for op, src, modifiers in steps],
         )
-        branch = max((i for i, region in enumerate(self._regions) if region.branch), default=0)
+        closed = max((i for i, region in enumerate(self._regions) if region.closed), default=0)
         level = max((self.level_of(s) for _, src, _ in steps for s in src), default=0)
-        level = max(level, branch)
+        level = max(level, closed)
         if (known := self._known(key, level)) is not None:
             return known
         saved_name, self.name = self.name, name or self.name
@@ -278,12 +278,12 @@ class Builder:
         self._labels += 1
         return f"{stem}_{self._labels}"
 
-    def _open(self, label: str, depth: int, title: str = "", branch: bool = False) -> None:
+    def _open(self, label: str, depth: int, title: str = "", closed: bool = False) -> None:
         """Starts a new region with a block of its own."""
         block = _OpenBlock(label, depth, title)
         self.blocks.append(block)
         before = len(self._regions[-1].block.instructions) if self._regions else 0
-        self._regions.append(_Region(block, branch, before))
+        self._regions.append(_Region(block, closed, before))
 
     def _next_block(self, label: str) -> None:
         """Goes on at the current level in a new block."""
@@ -291,10 +291,11 @@ class Builder:
         region.block = _OpenBlock(label, region.block.depth)
         self.blocks.append(region.block)
 
-    def begin_loop(self, title: str = "") -> Loop:
-        """Opens a loop body. What the loop carries must have been copied to its registers before."""
+    def begin_loop(self, title: str = "", innermost: bool = True) -> Loop:
+        """Opens a loop body. What the loop carries must have been copied to its registers before. Nothing is hoisted out
+        of a loop around loops: little is gained, and it would hold registers through all of them."""
         loop = Loop(self.label("loop"), self.label("after_loop"), self._regions[-1].block)
-        self._open(loop.label, self._regions[-1].block.depth + 1, title)
+        self._open(loop.label, self._regions[-1].block.depth + 1, title, closed=not innermost)
         return loop
 
     def end_loop(self, loop: Loop, enter: list[Instruction], again: list[Instruction]) -> None:
@@ -307,14 +308,14 @@ class Builder:
     def begin_if(self, compare: list[Instruction], branch: str = "s_cbranch_scc0") -> Branch:
         """Opens a block that runs only if `branch` is not taken after `compare`."""
         open_branch = Branch(self._regions[-1].block, compare, branch, self.label("else"), self.label("endif"))
-        self._open(self.label("then"), self._regions[-1].block.depth, branch=True)
+        self._open(self.label("then"), self._regions[-1].block.depth, closed=True)
         return open_branch
 
     def begin_else(self, branch: Branch) -> None:
         self._regions[-1].block.instructions.append(Instruction("s_branch", (), (Target(branch.end),)))
         self._regions.pop()
         branch.has_else = True
-        self._open(branch.otherwise, branch.before.depth, branch=True)
+        self._open(branch.otherwise, branch.before.depth, closed=True)
 
     def end_if(self, branch: Branch) -> None:
         self._regions.pop()

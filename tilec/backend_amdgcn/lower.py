@@ -129,7 +129,8 @@ def _for(context: Lowering, op: tile.For) -> None:
     _assign(context, registers, op.inits)
     index = b.register("s", 1, counter.name)
     b.copy(index, lower_bound)
-    loop = b.begin_loop(title=f"for {counter.name}")
+    innermost = not any(isinstance(inner, tile.For) for inner in op.body.walk())
+    loop = b.begin_loop(f"for {counter.name}", innermost)
     changing = [index, *(r for group in registers for r in group)]
     b.set_level(changing, b.level)
     context.values[counter] = index

@@ -32,7 +32,7 @@ from tilec.ir.core import (
 from tilec.ir.schedule import Schedule
 from tilec.passes import cluster_plans
 from tilec.passes.cluster_plans import Cluster, LoopOps, Shape
-from tilec.passes.place_lds import ring_bytes
+from tilec.passes.place_lds import ring_bytes, room_beside
 from tilec.target import Target
 
 I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
@@ -57,7 +57,7 @@ def cluster(program: Program, target: Target, schedule: Schedule | None) -> Prog
     for op in program.walk():
         if isinstance(op, tile.For) and (ops := loop_ops(op, defining)) is not None:
             try:
-                plan = _plan(ops, target, schedule)
+                plan = _plan(ops, program, target, schedule)
                 if plan is not None:
                     _Clustered(plan)
                     chosen[op] = plan
@@ -118,11 +118,11 @@ def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
     return LoopOps(loop, tuple(index), copies, loads, writes, reads, dots, others)
 
 
-def _plan(ops: LoopOps, target: Target, schedule: Schedule) -> _Plan | None:
+def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule) -> _Plan | None:
     rings = list(dict.fromkeys(f.buffer for f in (*ops.copies, *ops.writes)))
     stagger = 1 if schedule.name == "pingpong" or schedule.stagger > 1 else 0
     asked = schedule.option("buffers") or max((n for _, n in schedule.rings), default=2)
-    room = target.lds_bytes // max(1, sum(ring_bytes(r) for r in rings))
+    room = room_beside(program, ops.loop, rings, target) // max(1, sum(ring_bytes(r) for r in rings))
     slots = min(asked, room) if ops.direct else 1 if room < 2 or schedule.is_named else asked
     if ops.direct and slots < 2 or slots < 1 or not schedule.is_named and slots < asked:
         if schedule.is_named:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tilec.dtypes import dtype
 from tilec.ir import tile
 from tilec.ir.core import Block, Builder, Op, Program, ScalarType, Substitution, TokenType, Value, clone_op
-from tilec.passes.place_lds import ring_bytes
+from tilec.passes.place_lds import ring_bytes, room_beside
 from tilec.target import Target
 
 I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
@@ -32,7 +32,7 @@ def pipeline(program: Program, target: Target) -> Program:
     rings: dict[Value, Value] = {}
     chosen: dict[tile.For, _Plan] = {}
     for plan in plans:
-        if _fits(plan, 2, target):
+        if 2 * sum(ring_bytes(ring) for ring in plan.rings) <= room_beside(program, plan.loop, plan.rings, target):
             rings.update({r: r.like(replace(r.shared_type, slots=2)) for r in plan.rings})
         elif plan.direct:
             continue  # copies past the registers need a slot that nobody reads
@@ -85,10 +85,6 @@ def _plan(loop: tile.For) -> _Plan | None:
     ahead = tuple(op for op in body if op in index_ops or op in copies)
     rest = tuple(op for op in body if op not in copies and op not in writes)
     return _Plan(loop, ahead, tuple(writes), rest, rings, direct=not writes)
-
-
-def _fits(plan: _Plan, slots: int, target: Target) -> bool:
-    return sum(ring_bytes(r) for r in plan.rings) * slots <= target.lds_bytes
 
 
 class _Rewrite:

@@ -8,6 +8,8 @@ checked  the emulator's race check; the sum in the resource table
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from tilec.errors import TilecError
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, SharedType, Value
@@ -45,6 +47,26 @@ def place_lds(program: Program, target: Target) -> Program:
         )
     ops = tuple(op.replace(offset=places[op.result]) if isinstance(op, tile.Alloc) else op for op in program.body.ops)
     return program.replace(body=Block(program.body.params, ops, program.body.yields))
+
+
+def room_beside(program: Program, loop: tile.For, rings: Iterable[Value], target: Target) -> int:
+    """Bytes of LDS left for a loop's own `rings`: the others that the outermost loop around it uses live as long."""
+    outermost = next(op for op in _outermost_loops(program.body) if op is loop or loop in _ops_in(op))
+    others = {v for op in _ops_in(outermost) for v in op.operands if isinstance(v.type, SharedType)} - set(rings)
+    return target.lds_bytes - sum(-(-ring_bytes(ring) // ALIGNMENT) * ALIGNMENT for ring in others)
+
+
+def _outermost_loops(block: Block) -> Iterator[tile.For]:
+    for op in block.ops:
+        if isinstance(op, tile.For):
+            yield op
+        else:
+            for inner in op.regions:
+                yield from _outermost_loops(inner)
+
+
+def _ops_in(op: Op) -> list[Op]:
+    return [inner for block in op.regions for inner in block.walk()]
 
 
 def ring_bytes(ring: Value) -> int:
