@@ -154,6 +154,17 @@ def test_fp6_granules_of_24_bytes():
     assert solution.extra_cycles == 0 and solution.shared.granule_bytes == 24 and not solution.proven
 
 
+def test_granules_narrower_than_a_transposed_read_are_not_tried():
+    """The write would be served by granules of 4 bytes; the read takes 8 at once, and no swizzle may part them."""
+    write = Layout((128, 128), ((1, 0), (4, 0), (8, 0), (16, 0), (32, 0), (64, 0), (0, 1), (0, 2)),
+                   ((0, 4), (0, 8), (0, 16), (0, 32), (0, 64), (2, 0)), ())
+    tile = Layout((128, 128), ((0, 1), (0, 2), (0, 4), (0, 32), (0, 64), (16, 0), (32, 0), (64, 0)),
+                  ((1, 0), (2, 0), (4, 0), (8, 0), (0, 8), (0, 16)), ())
+    solution = solve([Access("write", "write", write), Access("y", "read", tile)], (128, 128), 16, GFX950, (0, 1))
+    assert solution.shared.granule_bytes >= 8
+    assert [report.mnemonic for report in solution.reports] == ["ds_write_b32", "ds_read_b64_tr_b16"]
+
+
 def test_no_layout():
     with pytest.raises(InternalError, match="no LDS layout of \\(64, 64\\) serves fill"):
         solve([Access("fill", "copy", copy_bytes=12)], (64, 64), 16, GFX950, (1, 0))

@@ -92,8 +92,8 @@ def _solve(accesses: tuple[Access, ...], shape: tuple[int, ...], element_bits: i
     best: Solution | None = None
     for plain in _granules(accesses, shape, element_bits, order):
         plans = _plans(accesses, plain, target)
-        if plans is None:
-            continue
+        if plans is None or any(plan is not None and _unit(plan) > plain.granule_bytes for plan in plans):
+            continue                            # a read as wide as two granules keeps them together: one granule
         if plain.granule_bytes & (plain.granule_bytes - 1):
             swizzle, proven = _climb(accesses, plain, target), False
         else:
@@ -240,9 +240,14 @@ def phase_basis(instruction: LdsInstruction) -> tuple[int, ...]:
     return basis
 
 
+def _unit(plan: LdsAccess) -> int:
+    """Bytes that each lane's address is a multiple of."""
+    return max(4, plan.instruction.bytes & -plan.instruction.bytes)
+
+
 def _demand(plan: LdsAccess, weight: int, granule_bytes: int) -> _Demand:
     instruction = plan.instruction
-    low = max(4, instruction.bytes & -instruction.bytes).bit_length() - 1
+    low = _unit(plan).bit_length() - 1
     shift = granule_bytes.bit_length() - 1
     bank_mask = (1 << ((4 * instruction.banks).bit_length() - 1 - low)) - 1
     echelon: dict[int, int] = {}
