@@ -292,8 +292,8 @@ class Builder:
         self.blocks.append(region.block)
 
     def begin_loop(self, title: str = "", innermost: bool = True) -> Loop:
-        """Opens a loop body. What the loop carries must have been copied to its registers before. Nothing is hoisted out
-        of a loop around loops: little is gained, and it would hold registers through all of them."""
+        """Opens a loop body. What the loop carries must have been copied to its registers before. Nothing is hoisted
+        out of a loop around loops: little is gained, and it would hold registers through all of them."""
         loop = Loop(self.label("loop"), self.label("after_loop"), self._regions[-1].block)
         self._open(loop.label, self._regions[-1].block.depth + 1, title, closed=not innermost)
         return loop
