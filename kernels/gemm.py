@@ -11,6 +11,7 @@ import tilec as tc
 
 @tc.kernel
 def gemm(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, BM: tc.Const = 256, BN: tc.Const = 256, BK: tc.Const = 64):
+    tc.require((A.shape[1] == B.shape[1]) & (A.shape[0] == C.shape[0]) & (B.shape[0] == C.shape[1]), "C must be A B^T")
     At, Bt, Ct = A.tiles(BM, BK), B.tiles(BN, BK), C.tiles(BM, BN)      # B is N x K
     m, n = tc.program_id(Ct.grid)
     acc = tc.zeros(BM, BN, dtype=tc.i32 if A.dtype == tc.i8 else tc.f32)

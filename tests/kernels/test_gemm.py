@@ -219,3 +219,10 @@ def test_random_problems(seed, arch):                                    # BL-32
 def test_larger_problems(m, n, k, arch):                                 # BL-66
     arguments, expected = problem(m, n, k, c_type="f32", places=(odd_rows, odd_rows, odd_rows))
     prove(gemm, arguments, arch, expected)
+
+
+@pytest.mark.parametrize("m, n, k", [(40, 33, 64), (40, 32, 65), (41, 32, 64)])
+def test_shapes_that_do_not_belong_together_are_refused(m, n, k):
+    arguments = [np.zeros(shape, np.float32) for shape in ((40, 64), (32, k), (m, n))]
+    with pytest.raises(TilecError, match="C must be A B"):
+        gemm(*arguments, BM=32, BN=32, BK=16)
