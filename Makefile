@@ -25,7 +25,7 @@ slow: $(STAMP)
 
 bench: $(STAMP)
 	@test -n "$(wildcard benchmarks/*.py)" || { echo "make bench: no benchmarks in this checkout" >&2; exit 1; }
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for file in benchmarks/*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 types: $(STAMP)
 	$(BIN)/pyright
