@@ -10,6 +10,7 @@ import pytest
 import tilec as tc
 from kernels.attention import attention
 from kernels.gemm import gemm
+from tests.schedules import cases
 from tilec.errors import TilecError
 from tilec.ir.machine import Physical
 from tilec.ir.schedule import Part, Pin, Schedule, named, parse_schedule
@@ -27,19 +28,7 @@ def pin(name: str, registers: tc.frontend.schedules.RegisterRange, *index: int) 
 
 def halves(*pins: Pin) -> Schedule:
     """Four dots a trip, the second half of the waves one cluster behind."""
-    def clusters(s):
-        a, b, acc = s.a.split(m=2), s.b.split(n=2), s.acc.split(m=2, n=2)
-        s.ring(a=2, b=2)
-        s.stagger(halves=2)
-        s.memory(b[0].read, a[0].read, next_copy=1)
-        s.compute(acc[0, 0], prio=1)
-        s.memory(b[1].read, next_copy=1)
-        s.compute(acc[0, 1], prio=1)
-        s.memory(a[1].read, next_copy=1)
-        s.compute(acc[1, 0], prio=1)
-        s.memory(next_copy=1)
-        s.compute(acc[1, 1], prio=1)
-    return dataclasses.replace(tc.frontend.schedules.build(clusters, 8, None), pins=pins)
+    return dataclasses.replace(cases.halves, pins=pins)
 
 
 def data(m: int = 200, n: int = 150, k: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
