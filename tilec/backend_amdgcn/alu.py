@@ -124,11 +124,6 @@ def bits_of(value: int | float | bool, dtype: DType) -> int:
     return int(constant(value, dtype)) & (0xFFFFFFFF if kind in ("i32", "u32") else 0xFFFFFFFFFFFFFFFF)
 
 
-def wide_immediate(b: Builder, value: int, *, bits: int) -> Operand:
-    """A constant operand of 32 or 64 bits."""
-    return Immediate(value) if bits == 32 else b.pair(value & 0xFFFFFFFF, value >> 32)
-
-
 # -- vectors ---------------------------------------------------------------------------------------------------------
 
 
