@@ -16,13 +16,13 @@ from typing import Any
 from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
 from tilec.backend_amdgcn.assemble import assemble
 from tilec.backend_amdgcn.lower import lower
-from tilec.errors import InternalError
+from tilec.errors import InternalError, OverBudget
 from tilec.ir import machine
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
 from tilec.ir.verify import verify
 from tilec.passes.barriers import insert_barriers
-from tilec.passes.cluster import cluster
+from tilec.passes.cluster import MOST_OVERLAP, cluster
 from tilec.passes.grid_order import order_grid
 from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
@@ -37,10 +37,12 @@ AnyProgram = Program | machine.Program
 
 @dataclass(frozen=True)
 class Options:
-    """What passes may ask about: the architecture and the schedule."""
+    """What passes may ask about: the architecture and the schedule; `overlap`: how much of it a named schedule asks for
+    (`passes/cluster.py`)."""
 
     target: Target
     schedule: Schedule | None
+    overlap: int = MOST_OVERLAP
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("split", "traced", "traced", lambda p, o: simplify(split(p, o.schedule))),
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
     Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target, o.schedule))),
-    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule)),
+    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap)),
     Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target)),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
@@ -138,19 +140,21 @@ def _collector_paused() -> Iterator[None]:
 def compile(program: Program, arch: str, schedule: Schedule | None = None, verify: bool = False) -> Compiled:
     """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its
     promise."""
-    options = Options(target(arch), schedule)
     stages = Stages({"traced": program})
     seconds: dict[str, float] = {}
+    named = schedule is not None and schedule.is_named
     current: AnyProgram = program
-    for step in PIPELINE:
-        if current.form != step.needs:
-            raise InternalError(f"pass {step.name} needs form {step.needs}, not {current.form}")
-        before, start = current, time.perf_counter()
-        current = step.run(current, options)
-        seconds[step.name] = time.perf_counter() - start
-        stages[step.name] = current
-        if verify:
-            _verify(step, before, current)
+    for overlap in range(MOST_OVERLAP, -1 if named else MOST_OVERLAP - 1, -1):
+        try:
+            current = _run(Options(target(arch), schedule, overlap), stages, seconds, verify)
+        except OverBudget:
+            if not named or not overlap:
+                raise       # a named schedule serves every kernel: with less overlap, where registers run out
+        else:
+            if not overlap or not _moves_between_files(current):
+                break
+        for step in PIPELINE[PIPELINE.index(_OVERLAPPING):]:
+            stages.pop(step.name, None)
     assert isinstance(current, machine.Program)
     if verify:
         clustered = stages["barriers"]
@@ -163,6 +167,33 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
     loadable = assemble(text, arch, line_map=emit.origin(lines))
     seconds["assemble"] = time.perf_counter() - start
     return Compiled(program, arch, schedule, stages, text, loadable, seconds)
+
+
+_OVERLAPPING = next(step for step in PIPELINE if step.name == "cluster")
+
+
+def _run(options: Options, stages: Stages, seconds: dict[str, float], verify: bool) -> machine.Program:
+    """The passes that `stages` lacks."""
+    current = stages["traced"]
+    for step in PIPELINE:
+        if step.name in stages:
+            current = stages[step.name]
+            continue
+        if current.form != step.needs:
+            raise InternalError(f"pass {step.name} needs form {step.needs}, not {current.form}")
+        before, start = current, time.perf_counter()
+        current = step.run(current, options)
+        seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
+        stages[step.name] = current
+        if verify:
+            _verify(step, before, current)
+    assert isinstance(current, machine.Program)
+    return current
+
+
+def _moves_between_files(program: machine.Program) -> bool:
+    """Whether a loop moves values between VGPRs and AGPRs: that is what too many registers come to."""
+    return any("accvgpr" in i.op for block in program.blocks if block.depth for i in block.instructions)
 
 
 def _verify(step: Pass, before: AnyProgram, after: AnyProgram) -> None:

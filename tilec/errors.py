@@ -54,6 +54,10 @@ class TilecError(Exception):
         return "\n".join(lines)
 
 
+class OverBudget(TilecError):
+    """A kernel that needs more registers than a wave has."""
+
+
 class InternalError(TilecError):
     """A bug of tilec's own, never the user's: a pass broke its promise, or generated text did not assemble."""
 

@@ -231,23 +231,61 @@ def test_the_steady_loop_compares_nothing_and_moves_no_weights_through_lds(causa
     assert sum(value in loaded for value in written) == len(written) - 1
 
 
-@pytest.mark.parametrize("depth, instructions", [(64, 205), (128, 273)])
+@pytest.mark.parametrize("schedule, depth, instructions, vgprs, in_flight", [
+    ("simple", 64, 206, 128, None), ("simple", 128, 274, 180, None),
+    ("pingpong(mfma=32)", 64, 193, 160, 2), ("pingpong(mfma=32)", 128, 251, 244, 4)])
 @pytest.mark.parametrize("causal", [False, True])
-def test_figures_of_the_steady_loop(causal, depth, instructions):
+def test_figures_of_the_steady_loop(causal, schedule, depth, instructions, vgprs, in_flight):
     """gfx950, 8 waves of 32 rows, from the disassembled object: for each tile of 64 keys depth / 4 matrix instructions
     of 32x32x16, as many 16-byte reads as K has (64 * depth * 2 bytes, for each of 64 lanes 16), twice as many of V by
-    8 transposed bytes, and copies straight to LDS (8 waves)."""
+    8 transposed bytes, and copies straight to LDS (8 waves). Ping-pong leaves copies in flight across barriers."""
     q = tc.spec("bf16", (1, 2, 512, depth))
     arguments = {"Q": q, "K": q, "V": q, "O": q, "LSE": tc.spec("f32", (1, 2, 512)), "scale": 0.1}
     kernel = tc.kernel(attention.function, waves=8)
-    compiled = kernel.compile(**arguments, arch="gfx950", causal=causal, D=depth, BM=256, BN=64)
-    counts, reads = Counter(Steady(compiled).names), depth // 8
+    compiled = kernel.compile(**arguments, arch="gfx950", schedule=schedule, causal=causal, D=depth, BM=256, BN=64)
+    steady, reads = Steady(compiled), depth // 8
+    counts = Counter(steady.names)
+    tiles = counts["v_mfma_f32_32x32x16_bf16"] // (depth // 4)
+    assert tiles == (2 if in_flight else 1)         # a trip for each slot of the rings
     lds = {name: count for name, count in counts.items() if name.startswith("ds_")}
-    assert counts["v_mfma_f32_32x32x16_bf16"] == depth // 4
-    assert lds == {"ds_read_b128": reads, "ds_read_b64_tr_b16": 2 * reads}
-    assert counts["buffer_load_dwordx4"] == depth // 32
+    assert counts["v_mfma_f32_32x32x16_bf16"] == tiles * depth // 4
+    assert lds == {"ds_read_b128": tiles * reads, "ds_read_b64_tr_b16": tiles * 2 * reads}
+    assert counts["buffer_load_dwordx4"] == tiles * depth // 32
     assert not any(name.startswith(("v_cmp", "v_accvgpr", "scratch")) for name in counts)
-    assert sum(counts.values()) <= instructions
-    assert compiled.resources.vgpr <= 240 and compiled.resources.scratch == 0
+    assert sum(counts.values()) <= tiles * instructions
+    assert compiled.resources.vgpr <= vgprs and compiled.resources.scratch == 0
+    if in_flight:
+        assert steady.publishing() == [in_flight] * 4
     values = kernel.signature.bind((), {**arguments, "causal": causal, "D": depth, "BM": 256, "BN": 64}).values
     assert not any(trial.lds_conflicts(compiled.executable, values).values())
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_scores_run_beside_the_softmax_of_the_tile_before(arch):
+    """In the compute cluster of the scores each exponential stands between matrix instructions that it does not wait
+    for, and the maximum of new scores is found beside the next product."""
+    q = tc.spec("bf16", (1, 2, 512, 64))
+    arguments = {"Q": q, "K": q, "V": q, "O": q, "LSE": tc.spec("f32", (1, 2, 512)), "scale": 0.1}
+    compiled = attention.compile(**arguments, arch=arch, schedule="pingpong(mfma=32)", D=64, BM=256, BN=64)
+    scores, product, *_ = Steady(compiled).compute_clusters()
+    assert sum(name == "v_exp_f32" for name in scores) == 33 and "v_exp_f32" not in product
+    matrix = [n for n, name in enumerate(scores) if "mfma" in name]
+    gaps = [scores[a + 1:b] for a, b in zip(matrix, matrix[1:])]
+    assert sum(bool(gap) for gap in gaps) > len(gaps) // 2
+    assert sum(name == "v_max3_f32" for name in product) == 14 and "v_max3_f32" not in scores
+
+
+@pytest.mark.parametrize("schedule", ["pingpong(mfma=32)", "interleave"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_wave_schedules(causal, schedule, arch):
+    """Every trip count, lengths that leave a rest, orders of waves and landings."""
+    sizes = {"D": 64, "BM": 128, "BN": 64} if schedule == "interleave" else {"D": 64, "BM": 256, "BN": 64}
+    arguments, _, _ = problem(33, 33, depth=64)
+    compiled = attention.compile(**arguments, arch=arch, schedule=schedule, verify=True, causal=causal, **sizes)
+    clustered = any(isinstance(op, tile.ClusterBegin) for op in compiled.stages["cluster"].walk())
+    assert clustered == (schedule != "interleave" or arch == "gfx950")
+    lengths = [(33, 0), (1, 1), (5, 64), (300, 128), (64, 131), (65, 192), (131, 257), (31, 320), (31, 391), (2, 448)]
+    for seed, (queries, keys) in enumerate(lengths):
+        arguments, expected, bounds = problem(queries, keys, depth=64, causal=causal, seed=keys)
+        landing = ("late", "early", "random")[seed % 3]
+        run_and_compare(compiled, arguments, expected, bounds=bounds, seed=seed, landing=landing)

@@ -20,10 +20,6 @@ from tilec.frontend.jit import CompiledKernel
 ARCHITECTURES = ("gfx942", "gfx950")
 SCHEDULES = ("simple", "pingpong", "interleave", "halves")
 WAVE_SCHEDULES = SCHEDULES[1:]
-PIPELINED = {("gfx942", "interleave")}
-"""Where a named schedule leaves the loop to the pipeline: through registers, interleave's early reads would need a
-second slot, which named schedules do not take on gfx942."""
-
 ROWS = 1024             # of the specs: whole cache lines apart, as the placed tensors are
 
 Arrays = dict[str, np.ndarray]

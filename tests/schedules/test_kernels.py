@@ -13,6 +13,10 @@ from tests.support.numbers import integers
 from tests.support.placing import placed, wide_rows
 from tests.support.proving import difference, interpreted, run_and_compare, tile_stages
 from tilec.backend_amdgcn import clustercheck
+from tilec.ir import tile
+from tilec.ir.core import definitions
+from tilec.passes import cluster_plans
+from tilec.passes.cluster import loop_ops
 
 SCHEDULES = ("pingpong", "interleave")
 SPEC = tc.spec("bf16", (1024, 1024))
@@ -75,6 +79,21 @@ def in_another_loop(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, times: tc.i32):
             a, b = At[m, k], Bt[n, k]
             acc = tc.dot(a, b.T, acc)
     Ct[m, n] = acc
+
+
+@tc.kernel
+def chain(A: tc.Tensor, B: tc.Tensor, D: tc.Tensor, E: tc.Tensor, C: tc.Tensor):
+    """The sum over tiles of 64 rows, from the last to the first, of ((A B_k^T) D_k^T) E_k^T + k: dots that wait for
+    each other, and a number that copies and arithmetic both need."""
+    Bt, Dt, Et = B.tiles(64, 64), D.tiles(64, 64), E.tiles(64, 64)
+    a, acc, count = A.tiles(128, 64)[0, 0], tc.zeros(128, 64), Bt.grid[0]
+    for step in tc.range(count):
+        k = count - 1 - step
+        b, d, e = Bt[k, 0], Dt[k, 0], Et[k, 0]
+        x = tc.dot(a, b.T)
+        y = tc.dot(x.to(tc.bf16), d.T)
+        acc = tc.dot(y.to(tc.bf16), e.T, acc + k.to(tc.f32))
+    C.tiles(128, 64)[0, 0] = acc
 
 
 def operands(**shapes: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -140,6 +159,37 @@ def test_a_loop_within_a_loop(arch, schedule):
         arguments = operands(A=(128, k), B=(128, k))
         expected = times * product(arguments["A"], arguments["B"])
         prove(kernel, arguments | {"C": out(128, 128), "times": times}, {"C": expected}, seed)
+
+
+def permutations(count: int, seed: int) -> np.ndarray:
+    """So many 64 x 64 permutations, one below the other."""
+    draw = np.random.default_rng(seed)
+    return np.concatenate([np.zeros((0, 64)), *(draw.permutation(np.eye(64)) for _ in range(count))])
+
+
+@per_schedule
+@per_arch
+def test_dots_that_wait_for_each_other(arch, schedule):
+    kernel = chain.compile(SPEC, SPEC, SPEC, SPEC, OUT, arch=arch, schedule=schedule, verify=True)
+    for count in range(8):
+        arguments = operands(A=(128, 64), B=(64 * count, 64), D=(64 * count, 64), E=(64 * count, 64))
+        arguments["B"][:], arguments["D"][:] = permutations(count, 1), permutations(count, 2)
+        a, *others = (x.astype(np.float64) for x in arguments.values())
+        tiles = zip(*(np.split(x, count) for x in others)) if count else ()
+        expected = sum((a @ b.T @ d.T @ e.T + k for k, (b, d, e) in enumerate(tiles)), np.zeros((128, 64)))
+        prove(kernel, arguments | {"C": out(128, 64)}, {"C": expected}, count)
+
+
+@per_schedule
+def test_each_of_them_runs_a_trip_ahead_of_the_next(schedule):
+    program = chain.compile(SPEC, SPEC, SPEC, SPEC, OUT, arch="gfx950", schedule=schedule).stages["layouts"]
+    loop = next(op for op in program.walk() if isinstance(op, tile.For))
+    ops = loop_ops(loop, definitions(program.body))
+    assert ops is not None
+    placed = [i for c in getattr(cluster_plans, schedule)(ops, cluster_plans.Shape(2, 0)) for i in c.items]
+    assert {i.op.results[0].name: i.ahead for i in placed if i.op in ops.dots} == {"x": 2, "y": 1, "acc": 0}
+    casts = [i.ahead for i in placed if isinstance(i.op, tile.Cast) and i.op.result.dtype.name == "bf16"]
+    assert sorted(casts) == [1, 2]
 
 
 @per_arch

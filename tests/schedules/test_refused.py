@@ -126,16 +126,6 @@ the clusters run the dot of acc[0, 1] before the read of b[1], which it needs
   try: order the clusters as the data flows"""
 
 
-def test_no_barrier_between_a_copy_and_its_read():
-    """On gfx942 tiles pass through one slot: what is read in the last cluster leaves none to write the next tile."""
-    def clusters(a, b, acc):
-        return [([b[0].read, a[0].read, b[1].read], [acc[0, 0], acc[0, 1]], 4),
-                ([a[1].read], [acc[1, 0], acc[1, 1]], 0)]
-    assert message(schedule(clusters, {"a": 1, "b": 1}), arch="gfx942") == """\
-no memory cluster is left to write a[1] to LDS
-  try: use a schedule with another memory cluster at the end"""
-
-
 def test_a_copy_right_before_its_read():
     """The trailing half has not passed the barrier behind its write when the leading half reads."""
     def custom(s):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tests.schedules.cases import ARCHITECTURES, PIPELINED, SCHEDULES, WAVE_SCHEDULES, compiled, problem
+import tilec as tc
+from kernels.gemm import gemm
+from tests.schedules.cases import ARCHITECTURES, ROWS, SCHEDULES, WAVE_SCHEDULES, compiled, problem
 from tests.support.proving import difference, interpreted, run_and_compare, tile_stages
+from tilec.frontend import schedules
 from tilec.frontend.jit import CompiledKernel
 from tilec.ir import tile
 
@@ -30,7 +35,7 @@ def is_clustered(kernel: CompiledKernel) -> bool:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_one_object_serves_every_trip_count_and_tail(arch, schedule):               # BL-04, BL-31, BL-32
     kernel = compiled(schedule, arch)
-    assert is_clustered(kernel) == (schedule in WAVE_SCHEDULES and (arch, schedule) not in PIPELINED)
+    assert is_clustered(kernel) == (schedule in WAVE_SCHEDULES)
     for number, (m, n, k) in enumerate(SHAPES):
         arguments, expected = problem(m, n, k)
         run_and_compare(kernel, arguments, expected, seed=number, landing=LANDINGS[number % 3])
@@ -42,6 +47,22 @@ def test_any_depth_of_ring(arch, schedule):
     kernel = compiled(schedule, arch)
     assert is_clustered(kernel)
     for number, k in enumerate((0, 1, 64, 128, 192, 256, 320, 384, 448, 490)):
+        arguments, expected = problem(127, 128, k)
+        run_and_compare(kernel, arguments, expected, seed=number, landing=LANDINGS[number % 3])
+
+
+def test_one_slot_read_in_the_last_cluster():
+    """On gfx942 tiles pass through one slot: what the last cluster reads is written in the next trip."""
+    def custom(s: Any) -> None:
+        s.ring(a=1, b=1)
+        s.memory(s.b.read, next_copy=1)
+        s.memory(s.a.read, next_copy=1)
+        s.compute(s.acc)
+    specs = [tc.spec("bf16", (ROWS, ROWS))] * 2 + [tc.spec("f32", (ROWS, ROWS))]
+    kernel = gemm.compile(*specs, arch="gfx942", schedule=schedules.build(custom, 8, None), BM=128, BN=128, BK=64,
+                          verify=True)
+    assert is_clustered(kernel)
+    for number, k in enumerate((0, 1, 64, 128, 192, 256, 330)):
         arguments, expected = problem(127, 128, k)
         run_and_compare(kernel, arguments, expected, seed=number, landing=LANDINGS[number % 3])
 

@@ -1,9 +1,11 @@
-"""The two streams of a mixed cluster in one."""
+"""What a cluster does beside its matrix instructions, spread between them."""
 
 from __future__ import annotations
 
-from tilec.backend_amdgcn.builder import Builder
-from tilec.backend_amdgcn.interleave import merge
+import random
+
+from tilec.backend_amdgcn.interleave import spread
+from tilec.backend_amdgcn.isa import rows
 from tilec.ir.machine import Instruction, Ref, Register
 
 
@@ -23,7 +25,7 @@ def dots(count: int) -> list[Instruction]:
 def test_memory_comes_evenly_between_dots():
     address, *data = registers(5)
     reads = [instruction("ds_read_b32", [d], [address]) for d in data]
-    merged = merge(reads, compute := dots(8), Builder("gfx950"))
+    merged = spread([*reads, *(compute := dots(8))], rows("gfx950"))
     assert [i.op[:4] for i in merged] == ["ds_r", "v_mf", "v_mf"] * 4
     assert [i for i in merged if i in reads] == reads and [i for i in merged if i in compute] == compute
 
@@ -37,6 +39,45 @@ def test_what_needs_a_read_stays_behind_it():
         instruction("buffer_load_dword_lds", [], [address]),
     ]
     for count in (1, 2, 3, 9, 40):
-        merged = merge(stream, dots(count), Builder("gfx950"))
+        merged = spread([*stream, *dots(count)], rows("gfx950"))
         order = [merged.index(i) for i in stream]
         assert order[2] > max(order[:2]) and order[4] > order[3]
+
+
+def test_arithmetic_comes_by_its_cycles():
+    """A transcendental takes as long as four plain instructions."""
+    a, b = registers(2)
+    plain, slow = instruction("v_add_f32", [a], [b, b]), instruction("v_exp_f32", [b], [b])
+    merged = spread([*dots(4), *[plain] * 8, *[slow] * 2], rows("gfx950"))
+    assert [i.op[2:5] for i in merged] == ["add"] * 4 + ["mfm"] + ["add"] * 4 + ["mfm", "exp", "mfm", "exp", "mfm"]
+
+
+def test_nothing_passes_what_it_depends_on():
+    """Random programs of few registers: each pair in which one writes what the other names keeps its order, and so do
+    matrix instructions and the others among themselves."""
+    draw = random.Random(0)
+    table = rows("gfx950")
+    for _ in range(200):
+        tiles = registers(4, "va", 4)
+        program = []
+        for _ in range(draw.randrange(2, 30)):
+            if draw.random() < 0.4:
+                program.append(instruction("v_mfma_f32_16x16x32_bf16", [draw.choice(tiles)], draw.choices(tiles, k=3)))
+            else:
+                whole = draw.choice(tiles)
+                part = Ref(whole.register, draw.randrange(4), 1)
+                sources = [Ref(t.register, 0, 1) for t in draw.choices(tiles, k=2)]
+                program.append(instruction("v_add_f32", [part], sources))
+        merged = spread(program, table)
+        place = {id(i): n for n, i in enumerate(merged)}
+        assert sorted(place) == sorted(map(id, program))
+
+        def names(operands):
+            return {o.register for o in operands}
+
+        for n, first in enumerate(program):
+            for second in program[n + 1:]:
+                same = ("mfma" in first.op) == ("mfma" in second.op)
+                meet = names(first.dst) & names((*second.dst, *second.src)) or names(first.src) & names(second.dst)
+                if same or meet:
+                    assert place[id(first)] < place[id(second)]

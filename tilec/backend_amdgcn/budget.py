@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tilec.backend_amdgcn.liveness import Liveness, pressure_steps
-from tilec.errors import TilecError
+from tilec.errors import OverBudget
 from tilec.ir.machine import Register
 from tilec.target import Target
 
@@ -55,7 +55,7 @@ class Budget:
                 f"({self.waves_per_simd} on each SIMD): up to {self.target.vgprs} VGPRs and {self.target.agprs} AGPRs")
 
 
-def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: Budget) -> TilecError:
+def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: Budget) -> OverBudget:
     """The error for a program that has no room in `file`: the tiles that are live at the peak, the largest first."""
     scan = live.scan
     registers = [r for r in scan.registers if (files[r] == "s") == (file == "s")]
@@ -87,4 +87,4 @@ def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: B
             fix += f"; or leave out the pin of {', '.join(pinned)}: AGPRs up to the highest pinned one count as taken"
     instruction = scan.accesses[min(point // 2, len(scan.accesses) - 1)][0]
     where = instruction.where or first[largest[0][0]].where or scan.program.where
-    return TilecError(what, where=where, limit=f"{budget.say(file)}; live here: {', '.join(listing)}", fix=fix)
+    return OverBudget(what, where=where, limit=f"{budget.say(file)}; live here: {', '.join(listing)}", fix=fix)

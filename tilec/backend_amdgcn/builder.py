@@ -258,6 +258,11 @@ class Builder:
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
+    @property
+    def block(self) -> object:
+        """The block that is being filled."""
+        return self._regions[-1].block
+
     def mark(self) -> int:
         """The place after the last instruction of the current block."""
         return len(self._regions[-1].block.instructions)

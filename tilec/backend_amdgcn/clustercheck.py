@@ -141,11 +141,11 @@ class _Walk:
         if phase is None:
             return None
         cluster = f"cluster {state.cluster} ({phase.name})"
-        if row.unit == "mfma" and not phase.dots or row.unit in ("vmem", "lds") and not phase.memory:
+        if row.unit == "mfma" and not phase.dots or row.reaches_memory and not phase.memory:
             kind = "dot" if row.unit == "mfma" else "access to memory"
             return Fault(f"{instruction.op} stands in {cluster}, which has no {kind}: "
                          "a barrier is missing or misplaced", instruction)
-        if row.unit in ("mfma", "vmem", "lds") and state.priority != phase.priority:
+        if (row.unit == "mfma" or row.reaches_memory) and state.priority != phase.priority:
             return Fault(f"{instruction.op} runs at priority {state.priority}, {cluster} at {phase.priority}",
                          instruction)
         if row.unit == "barrier" and phase.dots and not state.computed and not instruction.modifier("half"):

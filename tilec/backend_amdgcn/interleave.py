@@ -1,63 +1,82 @@
-"""Spreads the memory instructions of a mixed cluster between its matrix instructions.
+"""Spreads what a cluster does beside its matrix instructions evenly between them.
 
-Needs two streams that do not depend on each other: the dots use what earlier clusters read. Each keeps its order;
-memory instructions come evenly between MFMAs, the scalar instructions that one needs (M0, say) one MFMA earlier, where
-they fill the slots that the hardware wants between them.
+A cluster with dots may also hold other work that does not wait for them: reads and copies for a later dot, the softmax
+of the tile before. Matrix instructions keep their order, so does all the rest, and neither passes what it depends on;
+within that the rest comes in equal portions. Scalar instructions (M0, say) come one matrix instruction early, where
+they fill the slots that the hardware wants before what uses them.
 """
 
 from __future__ import annotations
 
-from tilec.backend_amdgcn.builder import Builder
-from tilec.ir import tile
-from tilec.ir.core import Op
-from tilec.ir.machine import Instruction, Ref, Register
+from collections.abc import Iterable, Mapping, Sequence
 
-_MEMORY = (tile.SharedRead, tile.SharedWrite, tile.AsyncCopy, tile.Load)
+from tilec.backend_amdgcn.builder import Builder
+from tilec.backend_amdgcn.isa import Row
+from tilec.ir.machine import Instruction, Operand, Ref, Register
+
+_CYCLES = {"vmem": 4, "lds": 4, "valu": 4, "trans": 16}
+"""Issue cycles of a wave's instruction; transcendentals run at a quarter of the rate (AMD, "CDNA3 ISA", 2024; f32)."""
 
 
 class Streams:
-    """Collects a cluster's instructions as its ops are lowered; `close` puts them back merged."""
+    """A cluster that is being lowered; `close` spreads its instructions (behind its last branch)."""
 
     def __init__(self, builder: Builder):
-        self.builder, self.start = builder, builder.mark()
-        self.memory: list[Instruction] = []
-        self.compute: list[Instruction] = []
-        self.pending: list[Instruction] = []
-
-    def take(self, op: Op) -> None:
-        """The instructions that an op has just emitted. What scalar ops emitted goes with the op that follows."""
-        self.pending += self.builder.since(self.start)
-        if isinstance(op, _MEMORY):
-            self.memory += self.pending
-            self.pending = []
-        elif isinstance(op, tile.Dot):
-            self.compute += self.pending
-            self.pending = []
+        self.builder, self.block, self.start = builder, builder.block, builder.mark()
 
     def close(self) -> None:
-        rest = self.pending + self.builder.since(self.start)
-        self.builder.append([*merge(self.memory, self.compute, self.builder), *rest])
+        within = self.builder.block is self.block
+        self.builder.append(spread(self.builder.since(self.start if within else 0), self.builder.rows))
 
 
-def merge(memory: list[Instruction], compute: list[Instruction], builder: Builder) -> list[Instruction]:
-    """Both streams in one: the n-th of m memory instructions follows c * n / m of c matrix instructions."""
-    accesses = [i for i in memory if builder.rows[i.op].unit in ("vmem", "lds")]
-    if not accesses or not compute:
-        return memory + compute
-    slots: list[list[Instruction]] = [[] for _ in range(len(compute) + 1)]
-    written: dict[Register, int] = {}  # the slot of what the memory stream itself writes
-    done, spacing = 0, len(compute) / len(accesses)
-    for instruction in memory:
-        place = int(done * spacing)
-        if builder.rows[instruction.op].unit in ("vmem", "lds"):
-            done += 1
-        else:
-            place = max(0, place - 1)
-        registers = [o.register for o in (*instruction.src, *instruction.dst) if isinstance(o, Ref)]
-        place = max([place, *(written[register] for register in registers if register in written)])
-        written.update({o.register: place for o in instruction.dst if isinstance(o, Ref)})
+def spread(instructions: Sequence[Instruction], rows: Mapping[str, Row]) -> list[Instruction]:
+    """The same instructions, those that are no matrix instructions spread between them."""
+    matrix = [i for i in instructions if rows[i.op].unit == "mfma"]
+    rest = [i for i in instructions if rows[i.op].unit != "mfma"]
+    if not matrix or not rest:
+        return list(instructions)
+    first, last = _bounds(instructions, rows)
+    cycles = [_CYCLES.get(rows[i.op].unit, 0) for i in rest]
+    slots: list[list[Instruction]] = [[] for _ in range(len(matrix) + 1)]
+    done, place = 0, 0
+    for number, instruction in enumerate(rest):
+        wanted = done * len(matrix) // max(1, sum(cycles)) - (not cycles[number])
+        place = min(max(place, wanted, first[number]), last[number])
         slots[place].append(instruction)
+        done += cycles[number]
     merged: list[Instruction] = []
-    for place, instruction in enumerate(compute):
-        merged += [*slots[place], instruction]
+    for slot, instruction in zip(slots, matrix):
+        merged += [*slot, instruction]
     return merged + slots[-1]
+
+
+def _bounds(instructions: Sequence[Instruction], rows: Mapping[str, Row]) -> tuple[list[int], list[int]]:
+    """For each of the rest: behind how many matrix instructions it must stand, and behind how many it may."""
+    first: list[int] = []
+    needed: list[int] = []                      # the first matrix instruction that needs it; -1: none
+    writes: dict[Register, int] = {}            # the last matrix instruction, as a count, that writes a register
+    uses: dict[Register, int] = {}              # or reads or writes it
+    written: dict[Register, int] = {}           # the last of the rest that writes a register
+    used: dict[Register, int] = {}
+    count = 0
+    for instruction in instructions:
+        sources, results = set(_registers(instruction.src)), set(_registers(instruction.dst))
+        if rows[instruction.op].unit == "mfma":
+            for number in {*(written.get(r, -1) for r in sources), *(used.get(r, -1) for r in results)} - {-1}:
+                needed[number] = count if needed[number] < 0 else needed[number]
+            count += 1
+            writes.update(dict.fromkeys(results, count))
+            uses.update(dict.fromkeys(sources | results, count))
+        else:
+            first.append(max([0, *(writes.get(r, 0) for r in sources), *(uses.get(r, 0) for r in results)]))
+            written.update(dict.fromkeys(results, len(needed)))
+            used.update(dict.fromkeys(sources | results, len(needed)))
+            needed.append(-1)
+    last = [number if number >= 0 else count for number in needed]
+    for number in reversed(range(len(last) - 1)):       # the rest keeps its order
+        last[number] = min(last[number], last[number + 1])
+    return first, last
+
+
+def _registers(operands: Iterable[Operand]) -> Iterable[Register]:
+    return (o.register for o in operands if isinstance(o, Ref))

@@ -5,8 +5,9 @@ VGPR · a AGPR · w VGPR or AGPR · s SGPR · x VGPR, SGPR or inline constant ·
 AGPR or inline constant) · m lane mask in an SGPR pair · i immediate · L label · t token (optional). Flags: vop1 vop2
 vopc vop3 (encoding; the first two take a 32-bit literal as first source), vm / lgkm (counter it increments), +scc +vcc
 +m0 +exec (reads) =scc =vcc =m0 =exec (writes), tied (first destination is also source 0), early (destination may not
-overlap sources), commutes (first two sources may change places), gfx942 / gfx950 (only there). Encodings and names were
-checked by assembling every row for its architectures (tests/unit/test_isa.py).
+overlap sources), commutes (first two sources may change places), lanes (moves between lanes, touches no memory), gfx942
+/ gfx950 (only there). Encodings and names were checked by assembling every row for its architectures
+(tests/unit/test_isa.py).
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class Row:
     @property
     def counter(self) -> str | None:
         return "vm" if "vm" in self.flags else "lgkm" if "lgkm" in self.flags else None
+
+    @property
+    def reaches_memory(self) -> bool:
+        return self.unit == "vmem" or self.unit == "lds" and "lanes" not in self.flags
 
     @property
     def implicit_reads(self) -> tuple[Physical, ...]:
@@ -272,8 +277,8 @@ ds_write_b32         <- v w              : lds lgkm
 ds_write_b64         <- v w2             : lds lgkm
 ds_write_b96         <- v w3             : lds lgkm
 ds_write_b128        <- v w4             : lds lgkm
-ds_bpermute_b32      v <- v v            : lds lgkm
-ds_swizzle_b32       v <- v              : lds lgkm
+ds_bpermute_b32      v <- v v            : lds lgkm lanes
+ds_swizzle_b32       v <- v              : lds lgkm lanes
 """
 
 _LOADS = {"ubyte": 1, "sbyte": 1, "ushort": 1, "sshort": 1, "dword": 1, "dwordx2": 2, "dwordx3": 3, "dwordx4": 4}

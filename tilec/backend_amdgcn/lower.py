@@ -46,7 +46,6 @@ def lower(program: Program, arch: str, pins: Sequence[Pin] = ()) -> machine.Prog
 
 
 def lower_block(context: Lowering, block: Block) -> None:
-    streams: Streams | None = None
     for op in block.ops:
         rule = RULES.get(type(op))
         if rule is None:
@@ -57,22 +56,18 @@ def lower_block(context: Lowering, block: Block) -> None:
         for result in op.results:
             context.settle(result)
             context.keep_pinned(result)
-        if isinstance(op, tile.ClusterBegin) and op.kind == "mixed":
-            streams = Streams(context.b)
-        elif isinstance(op, tile.ClusterEnd) and streams is not None:
-            streams = streams.close()
-        elif streams is not None:
-            streams.take(op)
 
 
 def _cluster_begin(context: Lowering, op: tile.ClusterBegin) -> None:
-    context.priorities.append(op.priority)
     if op.priority:
         context.b.emit("s_setprio", [], [op.priority], note=op.name)
+    context.clusters.append((op, Streams(context.b)))
 
 
 def _cluster_end(context: Lowering, op: tile.ClusterEnd) -> None:
-    if context.priorities.pop():
+    begin, streams = context.clusters.pop()
+    streams.close()
+    if begin.priority:
         context.b.emit("s_setprio", [], [0])
 
 

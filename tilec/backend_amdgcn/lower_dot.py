@@ -33,9 +33,7 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
     home = context.pinned(op.result)
     for first in range(0, accumulator.dwords, size):
         row, column = layout.item_offset(first // per_item)
-        place = row // rows * rows, column // columns * columns
-        starts[place] = first
-        current[place] = _accumulator(context, [accumulator.dword(first + i) for i in range(size)])
+        starts[row // rows * rows, column // columns * columns] = first
 
     chunk = max(left.steps_per_read, right.steps_per_read)
     chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
@@ -53,6 +51,10 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
                 for column in reversed(column_list):  # the column read last first: one wait covers the step
                     first, second = left.at(row, step), right.at(column, step)
                     start = starts[row, column]
+                    if (row, column) not in current:
+                        current[row, column] = _accumulator(
+                            context, [accumulator.dword(start + i) for i in range(size)]
+                        )
                     result = home[start:start + size] if home else b.register("va", size, op.result.name)
                     b.emit(
                         mfma.mnemonic,
@@ -61,7 +63,7 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
                     )
                     current[row, column] = result
         left.fetch(row_list[-1:], following)
-    results = [registers(held)[i] for held in current.values() for i in range(size)]
+    results = [registers(current[place])[i] for place in starts for i in range(size)]
     context.values[op.result] = Stored(b, op.result.tile_type, results)
 
 

@@ -1,7 +1,8 @@
 """What the lowering rules share: where each value lives, who reads it, the lane and wave numbers, coordinates.
 
 A value is an SGPR operand or constant (scalars), a Fragment (tiles), a TensorRef (tensors and views), a SharedRef (LDS
-rings) or a token register. `bind_lazy` keeps an elementwise result unevaluated where one op of the same block reads it.
+rings) or a token register. `bind` keeps an elementwise result unevaluated where one op of the same region (block,
+cluster) reads it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from tilec.backend_amdgcn.builder import Builder
 from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored
+from tilec.backend_amdgcn.interleave import Streams
 from tilec.backend_amdgcn.tile_pins import dwords, pinned_places
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value
@@ -54,6 +56,10 @@ class SharedRef:
         return SharedAccess(self.name, self.offset, self.offset + self.type.bytes, self.type.slots, phase)
 
 
+Region = tuple[Block, int]
+"""Ops of one block, between the bounds of its clusters."""
+
+
 class Lowering:
     """State of one lowering."""
 
@@ -64,9 +70,9 @@ class Lowering:
         self.b = Builder(arch)
         self.target = self.b.target
         self.values: dict[Value, Operand | Fragment | TensorRef | SharedRef] = {}
-        self.readers: dict[Value, list[tuple[Op | None, Block]]] = {}
-        self._home: dict[Value, Block] = {}
-        self.priorities: list[int] = []  # of the clusters that are open
+        self.readers: dict[Value, list[tuple[Op | None, Region]]] = {}
+        self._home: dict[Value, Region] = {}
+        self.clusters: list[tuple[tile.ClusterBegin, Streams]] = []  # that are open
         self._note_readers(program.body)
         self.written = written_parameters(program)
         self.thread = self.b.pure("v_mov_b32", Physical("v", 0), name="thread")
@@ -79,15 +85,18 @@ class Lowering:
             )
 
     def _note_readers(self, block: Block) -> None:
+        region = block, 0
         for op in block.ops:
+            if isinstance(op, (tile.ClusterBegin, tile.ClusterEnd)):
+                region = block, region[1] + 1
             for value in op.operands:
-                self.readers.setdefault(value, []).append((op, block))
+                self.readers.setdefault(value, []).append((op, region))
             for result in op.results:
-                self._home[result] = block
+                self._home[result] = region
             for inner in op.regions:
                 self._note_readers(inner)
         for value in block.yields:
-            self.readers.setdefault(value, []).append((None, block))
+            self.readers.setdefault(value, []).append((None, region))
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -133,22 +142,22 @@ class Lowering:
         of: Callable[[Builder, TileType, Callable[[int], Any]], Fragment] = Lazy,
     ) -> None:
         """Binds a tile to its items (of `Packed`: its dwords, of `Paired`: its pairs) as functions. Kept lazy when
-        `cheap` to compute again, when it is a mask, or when its only reader stands in the same block; computed now
+        `cheap` to compute again, when it is a mask, or when its only reader stands in the same region; computed now
         otherwise."""
         assert isinstance(value.type, TileType)
         lazy = of(self.b, value.type, compute)
         readers = self.readers.get(value, [])
-        alone = len(readers) == 1 and readers[0][1] is self._home[value] and _reads_items_once(readers[0][0])
+        alone = len(readers) == 1 and readers[0][1] == self._home[value] and _reads_items_once(readers[0][0], value)
         self.values[value] = lazy if cheap or alone or value.dtype.name == "bool" else lazy.stored()
 
     def settle(self, value: Value) -> None:
-        """What computes its dwords once, when first asked for, does so now if an inner block asks: that block may not
-        run."""
+        """What computes its dwords once, when first asked for, does so now if another region asks: an inner block may
+        not run, and a cluster does its own work."""
         fragment = self.values.get(value)
         if (
             isinstance(fragment, Fragment)
             and not isinstance(fragment, Lazy)
-            and any(block is not self._home[value] for _, block in self.readers.get(value, []))
+            and any(region != self._home[value] for _, region in self.readers.get(value, []))
         ):
             self.values[value] = fragment.stored()
 
@@ -193,13 +202,13 @@ class Lowering:
         if (
             len(readers) != 1
             or not isinstance(readers[0][0], tile.Dot)
-            or readers[0][1] is not self._home[op.results[0]]
+            or readers[0][1] != self._home[op.results[0]]
         ):
             return False
-        ops = readers[0][1].ops
+        ops = readers[0][1][0].ops
         between = ops[ops.index(op) + 1 : ops.index(readers[0][0])]
         return not any(
-            isinstance(o, (tile.Barrier, tile.ClusterEnd, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If))
+            isinstance(o, (tile.Barrier, tile.SharedWrite, tile.AsyncCopy, tile.For, tile.If))
             for o in between
         )
 
@@ -282,9 +291,11 @@ def written_parameters(program: Program) -> set[Value]:
     return found
 
 
-def _reads_items_once(op: Op | None) -> bool:
-    """Whether a reader asks for each item once: elementwise ops, casts, stores do; reductions, dots and broadcasts may
-    not."""
+def _reads_items_once(op: Op | None, value: Value) -> bool:
+    """Whether a reader asks for each item once: elementwise ops, casts, stores and what accumulates on it do;
+    broadcasts and the operands of dots may not."""
+    if isinstance(op, tile.Dot):
+        return value not in (op.a, op.b, *op.scales)
     return isinstance(
         op,
         (

@@ -37,11 +37,17 @@ from tilec.target import Target
 
 I32, BOOL = ScalarType(dtype("i32")), ScalarType(dtype("bool"))
 Key = tuple[Value, int]  # a value of the loop body, for the tile so many trips after the current one
+Early = tuple[Op, int]  # an op that runs before the loop, for that tile
 
 
-def cluster(program: Program, target: Target, schedule: Schedule | None) -> Program:
-    """The program with its filling loops in clusters, where the schedule has any."""
-    if schedule is None or (schedule.is_named and schedule.name == "simple"):
+MOST_OVERLAP = 2
+"""0: loops are left to the pipeline; 1: in clusters; 2: a dot that another one waits for runs ahead, too."""
+
+
+def cluster(program: Program, target: Target, schedule: Schedule | None, overlap: int = MOST_OVERLAP) -> Program:
+    """The program with its filling loops in clusters, where the schedule has any. `overlap` holds for a named
+    schedule."""
+    if schedule is None or (schedule.is_named and (schedule.name == "simple" or not overlap)):
         return program
     if not (schedule.is_named or schedule.clusters or schedule.rings or schedule.ahead or schedule.stagger > 1):
         return program  # it says how many waves, which registers or what order, and nothing of clusters
@@ -57,7 +63,7 @@ def cluster(program: Program, target: Target, schedule: Schedule | None) -> Prog
     for op in program.walk():
         if isinstance(op, tile.For) and (ops := loop_ops(op, defining)) is not None:
             try:
-                plan = _plan(ops, program, target, schedule)
+                plan = _plan(ops, program, target, schedule, overlap)
                 if plan is not None:
                     _Clustered(plan)
                     chosen[op] = plan
@@ -111,14 +117,24 @@ def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
     rings = {f.buffer for f in (*copies, *writes)}
     reads = tuple(op for op in body if isinstance(op, tile.SharedRead) and op.buffer in rings)
     dots = tuple(op for op in body if isinstance(op, tile.Dot))
-    taken = {*index, *fills, *writes, *reads, *dots}
-    others = tuple(op for op in body if op not in taken)
-    if not dots or not reads or any(op.regions or op.effect for op in others):
+    taken = {*fills, *writes, *reads, *dots}
+    used = {v for op in body if op not in index and op not in fills for v in op.operands}
+    for op in reversed(index):      # what not only copies need is computed once more, with the rest
+        if used.intersection(op.results):
+            used.update(op.operands)
+    rest = tuple(op for op in body if op not in taken and (op not in index or used.intersection(op.results)))
+    if not dots or not reads or any(op.regions or op.effect for op in rest):
         return None
-    return LoopOps(loop, tuple(index), copies, loads, writes, reads, dots, others)
+    changing = {*loop.body.params, *(r for op in taken for r in op.results)}
+    for op in rest:
+        if changing.intersection(op.operands):
+            changing.update(op.results)
+    others = tuple(op for op in rest if changing.intersection(op.results))
+    constant = tuple(op for op in rest if op not in others)
+    return LoopOps(loop, tuple(index), copies, loads, writes, reads, dots, others, constant)
 
 
-def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule) -> _Plan | None:
+def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule, overlap: int) -> _Plan | None:
     rings = list(dict.fromkeys(f.buffer for f in (*ops.copies, *ops.writes)))
     stagger = 1 if schedule.name == "pingpong" or schedule.stagger > 1 else 0
     asked = schedule.option("buffers") or max((n for _, n in schedule.rings), default=2)
@@ -137,7 +153,8 @@ def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule) ->
         )
     shape = Shape(slots, stagger)
     if schedule.is_named:
-        clusters = (cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave)(ops, shape)
+        plan = cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave
+        clusters = plan(ops, shape, overlap == MOST_OVERLAP)
     else:
         clusters = cluster_plans.custom(ops, shape, schedule)
     new = {r: r.like(replace(r.shared_type, slots=slots)) for r in rings}
@@ -177,6 +194,7 @@ class _Clustered:
         self.plan, self.ops_, self.clusters = plan, plan.ops, plan.clusters
         self.count, self.slots = len(plan.clusters), plan.shape.slots
         self.place = {item.op: (number, item.ahead) for number, c in enumerate(plan.clusters) for item in c.items}
+        self.maker = {r: op for op in self.place for r in op.results}
         self.awaited = self._derive_barriers()
         self.names: dict[Key, Value] = {}
         self.carried: list[Value] = []
@@ -190,11 +208,19 @@ class _Clustered:
         number, ahead = self.place[op]
         return number - ahead * self.count
 
+    def _filler(self, read: tile.SharedRead) -> tile.AsyncCopy | tile.SharedWrite:
+        return next(op for op in (*self.ops_.copies, *self.ops_.writes) if op.buffer is read.buffer)
+
+    def _reads(self, fill: Op) -> list[tile.SharedRead]:
+        """The reads of what a copy or write fills."""
+        filled = fill.buffer if isinstance(fill, (tile.AsyncCopy, tile.SharedWrite)) else None
+        return [read for read in self.ops_.reads if read.buffer is filled]
+
     def _derive_barriers(self) -> dict[int, list[_Awaited]]:
         """For every cluster: what the barrier at its end awaits."""
         found: dict[int, list[_Awaited]] = {}
         for read in self.ops_.reads:
-            filler = next(op for op in (*self.ops_.copies, *self.ops_.writes) if op.buffer is read.buffer)
+            filler = self._filler(read)
             write, use = self._position(filler), self._position(read)
             self._await(found, filler.results[-1], write, use, "publish", filler, read)
             overwrite = write + self.slots * self.count
@@ -224,12 +250,11 @@ class _Clustered:
         order = {
             op: (self._position(op), place) for c in self.clusters for place, op in enumerate(i.op for i in c.items)
         }
-        maker = {r: op for op in order for r in op.results}
         for op, when in order.items():
             for value in op.operands:
-                if value in maker and order[maker[value]] >= when:
+                if value in self.maker and order[self.maker[value]] >= when:
                     raise TilecError(
-                        f"the clusters run {_named(op)} before {_named(maker[value])}, which it needs",
+                        f"the clusters run {_named(op)} before {_named(self.maker[value])}, which it needs",
                         where=self.ops_.loop.where,
                         fix="order the clusters as the data flows",
                     )
@@ -252,15 +277,12 @@ class _Clustered:
             needed |= {key for key in uses if key not in done}
         while True:
             more = {(v, rel + 1) for v, rel in needed if (v, rel + 1) not in made} - needed
-            more = {(v, rel) for v, rel in more if rel <= self.place[self._maker(v)][1]}
+            more = {(v, rel) for v, rel in more if rel <= self.place[self.maker[v]][1]}
             if not more:
                 break
             needed |= more
         order = {r: (self._position(op), i) for op in self.place for i, r in enumerate(op.results)}
         return sorted(needed, key=lambda key: (order[key[0]], key[1]))
-
-    def _maker(self, value: Value) -> Op:
-        return next(op for op in self.place if value in op.results)
 
     def _operand_tokens(self, c: Cluster) -> list[Key]:
         """Completions of the reads that a cluster's dots use."""
@@ -279,6 +301,8 @@ class _Clustered:
         self.last = b.emit(tile.Elementwise((loop.upper, self.one), "sub", results=(Value(I32, "last"),)))
         self.slot_values = [b.emit(tile.Constant(slot, results=(Value(I32),))) for slot in range(self.slots)]
         self.carried = list(loop.inits)
+        for op in self.ops_.constant:
+            b.emit(op)
         self._prologue(b)
         kept = self._kept()
         spare = next(iter(self.names[key] for key in self.names if isinstance(key[0].type, TokenType)))
@@ -368,32 +392,54 @@ class _Clustered:
         ]
         self.indices = {}
         early.sort(key=lambda e: e[:2])
-        filling = (tile.AsyncCopy, tile.Load, tile.SharedWrite)
-        for _, _, item, t in early:
-            if isinstance(item.op, filling):
-                self._run(b, item.op, t, loop.lower, t, t % self.slots)
-        needed = self._before_first_trip("publish")
-        b.emit(tile.Barrier(tuple(self.names[key] for key in needed if key in self.names), "publish", where=loop.where))
-        for _, _, item, t in early:
-            if not isinstance(item.op, filling):
-                self._run(b, item.op, t, loop.lower, t, t % self.slots)
-        handed = [key for key in self._before_first_trip("hand over") if key in self.names]
-        if handed:
-            b.emit(tile.Barrier(tuple(self.names[key] for key in handed), "hand over", where=loop.where))
+        rounds = self._rounds([(item.op, t) for _, _, item, t in early])
+        for number, (fills, rest) in enumerate(rounds):
+            if number:
+                overwritten = [(read.results[-1], t - self.slots) for op, t in fills for read in self._reads(op)]
+                self._barrier(b, overwritten, "hand over")
+            for op, t in fills:
+                self._run(b, op, t, loop.lower, t, t % self.slots)
+            published = self._before_first_trip("publish") if number == len(rounds) - 1 else []
+            published += [(self._filler(op).results[-1], t) for op, t in rest if isinstance(op, tile.SharedRead)]
+            self._barrier(b, published, "publish")
+            for op, t in rest:
+                self._run(b, op, t, loop.lower, t, t % self.slots)
+        self._barrier(b, self._before_first_trip("hand over"), "hand over")
         if self.plan.shape.stagger:
             b.emit(tile.Barrier((), "phase", "trailing", where=loop.where))
 
+    def _rounds(self, early: list[Early]) -> list[tuple[list[Early], list[Early]]]:
+        """What runs before the first trip, cut where a slot is filled that has been read before: in each round first
+        the fills, then the rest."""
+        number: dict[Early, int] = {}
+        for op, t in early:
+            before = [number.get((maker, t), 0) for v in op.operands if (maker := self.maker.get(v)) is not None]
+            if isinstance(op, tile.SharedRead):
+                before.append(number.get((self._filler(op), t), 0))
+            if isinstance(op, (tile.AsyncCopy, tile.SharedWrite)):
+                before += [1 + number[read, t - self.slots] for read in self._reads(op) if t >= self.slots]
+            number[op, t] = max(before, default=0)
+        filling = (tile.AsyncCopy, tile.Load, tile.SharedWrite)
+        rounds: list[tuple[list[Early], list[Early]]] = [([], []) for _ in range(max(number.values(), default=0) + 1)]
+        for key in early:
+            rounds[number[key]][not isinstance(key[0], filling)].append(key)
+        return rounds
+
+    def _barrier(self, b: Builder, keys: list[Key], reason: str) -> None:
+        tokens = tuple(dict.fromkeys(self.names[key] for key in keys if key in self.names))
+        if tokens:
+            b.emit(tile.Barrier(tokens, reason, where=self.ops_.loop.where))
+
     def _before_first_trip(self, reason: str) -> list[Key]:
         """Completions that barriers of trips before the first would have awaited."""
-        found: list[Key] = []
-        for awaited in (a for group in self.awaited.values() for a in group if a.reason == reason):
-            # In trip -n the barrier awaits tile rel - n; tiles from 0 on exist.
-            found += [(awaited.token, tile_number) for tile_number in range(max(0, awaited.rel))]
-        if reason == "publish":  # reads that the prologue itself makes
-            for read in self.ops_.reads:
-                filler = next(op for op in (*self.ops_.copies, *self.ops_.writes) if op.buffer is read.buffer)
-                found += [(filler.results[-1], t) for t in range(self.place[read][1])]
-        return list(dict.fromkeys(found))
+        # In trip -n the barrier awaits tile rel - n; tiles from 0 on exist.
+        return [
+            (awaited.token, number)
+            for group in self.awaited.values()
+            for awaited in group
+            if awaited.reason == reason
+            for number in range(max(0, awaited.rel))
+        ]
 
     def _trip(self, b: Builder, counter: Value, number: int, slot: int) -> None:
         """One trip: its clusters; then every name moves one trip back."""

@@ -8,7 +8,7 @@ barrier (`cluster.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -40,8 +40,8 @@ class Cluster:
 @dataclass(frozen=True, eq=False)
 class LoopOps:
     """The ops of a loop that fills rings in LDS and reads them: `copies` (straight to LDS) or `loads` and `writes`
-    (through registers), `reads`, `dots`, and `others`, which need no LDS; `index` is what only copies need. All in
-    program order."""
+    (through registers), `reads`, `dots`, and `others`, which need no LDS; `index` is what only copies need, `constant`
+    what is the same in every trip. All in program order."""
 
     loop: tile.For
     index: tuple[Op, ...]
@@ -51,6 +51,7 @@ class LoopOps:
     reads: tuple[tile.SharedRead, ...]
     dots: tuple[tile.Dot, ...]
     others: tuple[Op, ...]
+    constant: tuple[Op, ...] = ()
 
     @property
     def direct(self) -> bool:
@@ -76,27 +77,29 @@ class Shape:
     stagger: int
 
 
-def pingpong(ops: LoopOps, shape: Shape) -> list[Cluster]:
+def pingpong(ops: LoopOps, shape: Shape, dots_ahead: bool = True) -> list[Cluster]:
     """A memory and a compute cluster for each dot: what the dot needs is read just before it; one fill is issued per
-    memory cluster."""
+    memory cluster. A dot whose result another one needs runs a trip ahead, beside what is made of its last result."""
     clusters: list[Cluster] = []
     seen: set[Value] = set()
+    leads = _leads(ops, None if dots_ahead else {})
     for dot in ops.dots:
         wanted = _reads_of(ops, dot, seen)
         seen.update(r.results[0] for r in wanted)
         # The smaller operand first: it is free again first, while the larger is still on its way.
         wanted = sorted(wanted, key=lambda r: r.results[0].layout.items)
-        clusters.append(Cluster("memory", f"read for {dot.result.name}", [Placed(r) for r in wanted]))
-        clusters.append(Cluster("compute", dot.result.name, [*_before(ops, dot, clusters), Placed(dot)], priority=1))
-    _after(ops, clusters)
+        clusters.append(Cluster("memory", f"read for {dot.result.name}", [Placed(r, leads[r]) for r in wanted]))
+        clusters.append(Cluster("compute", dot.result.name, [Placed(dot, leads[dot])], priority=1))
+    _place_others(ops, clusters, leads)
     _place_fills(ops, clusters, shape)
     return clusters
 
 
-def interleave(ops: LoopOps, shape: Shape) -> list[Cluster]:
+def interleave(ops: LoopOps, shape: Shape, dots_ahead: bool = True) -> list[Cluster]:
     """A cluster per dot; operands are read in the clusters before it, one tile per cluster, and fills are spread over
     the trip. Waves meet twice a trip."""
     count = len(ops.dots)
+    leads = _leads(ops, None if dots_ahead else {})
     clusters = [Cluster("mixed", dot.result.name, barrier=False) for dot in ops.dots]
     first_use: dict[tile.SharedRead, int] = {}
     last_use: dict[tile.SharedRead, int] = {}
@@ -106,20 +109,46 @@ def interleave(ops: LoopOps, shape: Shape) -> list[Cluster]:
             last_use[read] = position
     taken: set[int] = set()
     # What is needed first is read in the cluster right before; of two that are needed at once, the one whose registers
-    # are free
-    # longer (its last use is earlier) is read earlier.
-    for read in sorted(first_use, key=lambda r: (first_use[r], -last_use[r]), reverse=False):
+    # are free longer (its last use is earlier) is read earlier.
+    for read in sorted(first_use, key=lambda r: (first_use[r], -last_use[r])):
         place = first_use[read] - 1
         while place in taken and place > last_use[read] - count:
             place -= 1
         taken.add(place)
-        clusters[place % count].items.append(Placed(read, 0 if place >= 0 else 1))
+        clusters[place % count].items.append(Placed(read, leads[read] + (0 if place >= 0 else 1)))
     for position, (dot, cluster) in enumerate(zip(ops.dots, clusters)):
-        cluster.items += [*_before(ops, dot, clusters), Placed(dot)]
+        cluster.items.append(Placed(dot, leads[dot]))
         cluster.barrier = position % max(1, count // 2) == max(1, count // 2) - 1
-    _after(ops, clusters)
+    _place_others(ops, clusters, leads)
     _place_fills(ops, clusters, shape)
     return clusters
+
+
+def _leads(ops: LoopOps, dots: Mapping[Op, int] | None = None) -> dict[Op, int]:
+    """Trips that each op runs ahead: a dot one more than those that need its result (or as `dots` says), and with it
+    what it needs and what is made of its result alone. What depends on the trip before stays in its trip."""
+    order = [op for op in ops.loop.body.ops if isinstance(op, (tile.SharedRead, tile.Dot)) or op in ops.others]
+    late: set[Value] = set(ops.loop.body.params[1:])
+    for op in order:
+        if late.intersection(op.operands):
+            late.update(op.results)
+    leads: dict[Op, int] = {}
+    needed: dict[Value, int] = {}       # one more than the lead of the dots that a value reaches
+    for op in reversed(order):
+        behind = max((needed.get(r, 0) for r in op.results), default=0)
+        lead = behind if isinstance(op, tile.Dot) else max(0, behind - 1)
+        leads[op] = 0 if late.intersection(op.results) else lead
+        if isinstance(op, tile.Dot):
+            leads[op] = leads[op] if dots is None else dots.get(op, 0)
+            behind = leads[op] + 1
+        for value in op.operands:
+            needed[value] = max(needed.get(value, 0), behind)
+    made = {r: op for op in order for r in op.results}
+    for op in order:
+        makers = [leads[made[v]] for v in op.operands if v in made]
+        if op in ops.others and makers and not late.intersection(op.results):
+            leads[op] = max(leads[op], min(makers))
+    return leads
 
 
 _NOUNS = {"read": "read", "compute": "dot", "copy": "copy"}
@@ -168,9 +197,7 @@ def custom(ops: LoopOps, shape: Shape, schedule: Schedule) -> list[Cluster]:
                 limit=f"the loop has {len(ops.reads)} reads and {len(ops.dots)} dots",
                 fix="give each a place in a cluster",
             )
-    for op in ops.others:
-        users = [c for c in clusters if any(set(op.results) & set(i.op.operands) for i in c.items)]
-        (users[0] if users else clusters[-1]).items.insert(0, Placed(op))
+    _place_others(ops, clusters, _leads(ops, {i.op: i.ahead for c in clusters for i in c.items}))
     budget = [planned.copies for planned in schedule.clusters]
     _place_fills(ops, clusters, shape, budget if any(budget) else None, done)
     return clusters
@@ -217,21 +244,46 @@ def _reads_of(ops: LoopOps, dot: tile.Dot, seen: set[Value]) -> list[tile.Shared
     return [r for r in ops.reads if r.results[0] in wanted and r.results[0] not in seen]
 
 
-def _before(ops: LoopOps, dot: tile.Dot, clusters: Sequence[Cluster]) -> list[Placed]:
-    """Ops without LDS that a dot needs and that have no place yet."""
-    placed = {i.op for c in clusters for i in c.items}
-    wanted, found = set(dot.operands), []
+def _place_others(ops: LoopOps, clusters: list[Cluster], leads: Mapping[Op, int]) -> None:
+    """Ops without LDS, each in the first cluster that computes where its operands are there. What is only accumulated
+    on stays with its dot."""
+    count = len(clusters)
+    hosts = [i for i, c in enumerate(clusters) if c.kind != "memory"] or [count - 1]
+    homes = {item.op: place for place, c in enumerate(clusters) for item in c.items}
+    made = {r: op for op in (*homes, *ops.others) for r in op.results}
+    homes |= {op: homes[dot] for op, dot in _accumulated_only(ops).items()}
+    for op in ops.others:
+        if op not in homes:
+            makers = [made[v] for v in op.operands if v in made]
+            # A read is complete in the cluster behind it, and so is a dot that has other work beside it.
+            behind = [isinstance(m, tile.SharedRead) or isinstance(m, tile.Dot) and leads[m] > 0 for m in makers]
+            ready = [homes[m] - leads[m] * count + later for m, later in zip(makers, behind)]
+            earliest = max([0, *(place + leads[op] * count for place in ready)])
+            homes[op] = next((host for host in hosts if host >= earliest), hosts[-1])
+    for op in reversed(ops.others):     # in program order; before the dots that need it, else behind them
+        items = clusters[homes[op]].items
+        dots = 1 + max((n for n, i in enumerate(items) if isinstance(i.op, tile.Dot)), default=-1)
+        users = [n for n, i in enumerate(items) if i.ahead == leads[op] and set(op.results) & set(i.op.operands)]
+        span = range(dots) if users and users[0] < dots else range(dots, len(items))
+        place = next((n for n in span if n in users or items[n].op in ops.others), span.stop)
+        items.insert(place, Placed(op, leads[op]))
+
+
+def _accumulated_only(ops: LoopOps) -> dict[Op, tile.Dot]:
+    """Ops whose results only go into one dot's accumulator."""
+    users: dict[Value, set[tile.Dot | None]] = {v: {None} for v in ops.loop.body.yields}
+    for dot in ops.dots:
+        users.setdefault(dot.accumulator, set()).add(dot)
+        for value in (dot.a, dot.b, *dot.scales):
+            users.setdefault(value, set()).add(None)
+    found: dict[Op, tile.Dot] = {}
     for op in reversed(ops.others):
-        if set(op.results) & wanted and op not in placed:
-            wanted |= set(op.operands)
-            found.insert(0, Placed(op))
+        (dot, *more) = set.union(*(users.get(r, {None}) for r in op.results))
+        if dot is not None and not more:
+            found[op] = dot
+        for value in op.operands:
+            users.setdefault(value, set()).add(None if more else dot)
     return found
-
-
-def _after(ops: LoopOps, clusters: list[Cluster]) -> None:
-    """Ops that no dot needs: at the end of the trip."""
-    placed = {i.op for c in clusters for i in c.items}
-    clusters[-1].items += [Placed(op) for op in ops.others if op not in placed]
 
 
 def _place_fills(
@@ -242,8 +294,9 @@ def _place_fills(
     fixed: Mapping[Op, int] = MappingProxyType({}),
 ) -> None:
     """Fills in the order in which their rings become free, each in its cluster of `fixed`, or in the first one with
-    room (of `budget` a trip) where its slot is free: the trip's read of the ring lies `1 + stagger` clusters (with
-    barriers between) back. Beyond the end of the trip: the next trip's first."""
+    room (of `budget` a trip). A copy stands where its slot is free: the trip's read of the ring lies `1 + stagger`
+    clusters (with barriers between) back; beyond the end of the trip: in the next trip. Of copies through registers
+    the write to LDS stands there, late in the trip if it can, and the load in the trip up to it."""
     count = len(clusters)
     fillers = ops.copies or ops.loads
     free_to_place = [fill for fill in fillers if fill not in fixed]
@@ -258,15 +311,20 @@ def _place_fills(
                 last_read[item.op.buffer] = max(position - item.ahead * count, last_read.get(item.op.buffer, -count))
     queue = sorted(last_read, key=lambda ring: last_read[ring])
     room = list(budget)
+    writes: list[tuple[int, Placed]] = []
     for ring in queue:
         fill = ops.fill(ring)
-        # Through registers: loaded from the head of the trip on, written when the last trip's readers are done with the
-        # slot.
-        free = _free_from(clusters, last_read[ring], shape.stagger) if ops.direct else 0
+        first = _free_from(clusters, last_read[ring], shape.stagger)
+        if not ops.direct:
+            trip = last_read[ring] // count * count
+            first = max(first, trip) if shape.slots == 1 else trip
+            written = _late_host(hosts, first, trip, count)
+            writes.append((written % count, Placed(ops.write(fill), 1 - written // count)))
+            first = written - count + 1
         if fill in fixed:
-            place = next(p for p in range(free, free + count) if p % count == fixed[fill])
+            place = next(p for p in range(first, first + count) if p % count == fixed[fill])
         else:
-            place = next((p for p in range(free, free + count) if room[p % count] > 0), None)
+            place = next((p for p in range(first, first + count) if room[p % count] > 0), None)
             if place is None:
                 raise TilecError(
                     f"no cluster has room for the copy of {ring.name.removesuffix('_lds')}",
@@ -276,18 +334,16 @@ def _place_fills(
                 )
             room[place % count] -= 1
         trips, cluster = divmod(place, count)
-        clusters[cluster].items.append(Placed(fill, shape.slots - trips if ops.direct else 1))
-    if not ops.direct:
-        for ring in queue:
-            free = max(_free_from(clusters, last_read[ring], shape.stagger) if shape.slots == 1 else 0, 0)
-            host = max((h for h in hosts if h >= free), default=None)
-            if host is None:
-                raise TilecError(
-                    f"no memory cluster is left to write {ring.name.removesuffix('_lds')} to LDS",
-                    where=ops.loop.where,
-                    fix="use a schedule with another memory cluster at the end",
-                )
-            clusters[host].items.append(Placed(ops.write(ops.fill(ring)), 1))
+        clusters[cluster].items.append(Placed(fill, (shape.slots if ops.direct else 1) - trips))
+    for cluster, write in writes:
+        clusters[cluster].items.append(write)
+
+
+def _late_host(hosts: list[int], first: int, trip: int, count: int) -> int:
+    """The last memory cluster from `first` on in the trip that starts at `trip`, or the first one after it."""
+    places = [host + start for start in (trip, trip + count, trip + 2 * count) for host in hosts]
+    within = [p for p in places if first <= p < trip + count]
+    return within[-1] if within else next(p for p in places if p >= first)
 
 
 def _free_from(clusters: list[Cluster], read: int, stagger: int) -> int:
