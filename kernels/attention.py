@@ -5,6 +5,10 @@ reads key head h // (heads / key heads): MHA, GQA and MQA. `causal` aligns the l
 sees no key is 0, its log-sum-exp -infinity. `attention_varlen` takes sequences one behind the other: Q and O are (all
 queries, heads, D), K and V (all keys, key heads, D), LSE is (heads, all queries); sequence b has queries q_starts[b] to
 q_starts[b + 1] and keys k_starts[b] to k_starts[b + 1], and `longest` is at least the most queries of a sequence.
+
+A row's weights are taken relative to the largest score so far, and what is summed up fades when that rises. With `lazy`
+it may rise by so much (in powers of 2, up to 8) before it is followed: weights grow up to 2**lazy, and O is rescaled
+seldom.
 """
 
 from __future__ import annotations
@@ -22,20 +26,20 @@ LOWEST = -3e38      # below every scaled score, yet finite: what has seen no key
 
 @tc.kernel
 def attention(Q: tc.Tensor, K: tc.Tensor, V: tc.Tensor, O: tc.Tensor, LSE: tc.Tensor, scale: tc.f32,
-              causal: tc.Const = False, D: tc.Const = 128, BM: tc.Const = 128, BN: tc.Const = 64):
+              causal: tc.Const = False, lazy: tc.Const = 0, D: tc.Const = 128, BM: tc.Const = 128, BN: tc.Const = 64):
     for x in (Q, K, V, O):
         tc.require(x.shape[3] == D, "a head must be D elements")
     tc.require(Q.shape[1] % K.shape[1] == 0, "the heads of Q must be a multiple of those of K")
     tc.require(scale > 0.0, "scale must be positive")
     b, h, m = tc.program_id((Q.shape[0], Q.shape[1], tc.cdiv(Q.shape[2], BM)))
     g = h * K.shape[1] // Q.shape[1]
-    attend(Q[b, h], K[b, g], V[b, g], O[b, h], LSE[b, h], m, scale, causal, D, BM, BN)
+    attend(Q[b, h], K[b, g], V[b, g], O[b, h], LSE[b, h], m, scale, causal, lazy, D, BM, BN)
 
 
 @tc.kernel
 def attention_varlen(Q: tc.Tensor, K: tc.Tensor, V: tc.Tensor, O: tc.Tensor, LSE: tc.Tensor, q_starts: tc.Tensor,
                      k_starts: tc.Tensor, longest: tc.i32, scale: tc.f32, causal: tc.Const = False,
-                     D: tc.Const = 128, BM: tc.Const = 128, BN: tc.Const = 64):
+                     lazy: tc.Const = 0, D: tc.Const = 128, BM: tc.Const = 128, BN: tc.Const = 64):
     for x in (Q, K, V, O):
         tc.require(x.shape[2] == D, "a head must be D elements")
     tc.require(Q.shape[1] % K.shape[1] == 0, "the heads of Q must be a multiple of those of K")
@@ -45,12 +49,13 @@ def attention_varlen(Q: tc.Tensor, K: tc.Tensor, V: tc.Tensor, O: tc.Tensor, LSE
     first, end, k_first, k_end = q_starts.at[b], q_starts.at[b + 1], k_starts.at[b], k_starts.at[b + 1]
     with tc.when(m * BM < end - first):
         attend(Q[first:end, h], K[k_first:k_end, g], V[k_first:k_end, g], O[first:end, h], LSE[h, first:end], m, scale,
-               causal, D, BM, BN)
+               causal, lazy, D, BM, BN)
 
 
-def attend(Q: Any, K: Any, V: Any, O: Any, LSE: Any, m: Any, scale: Any, causal: bool, D: int, BM: int,
+def attend(Q: Any, K: Any, V: Any, O: Any, LSE: Any, m: Any, scale: Any, causal: bool, lazy: float, D: int, BM: int,
            BN: int) -> None:
     """Rows m * BM and on of one head: Q and O are queries x D, K and V keys x D."""
+    tc.require(0 <= lazy <= 8, "lazy must be from 0 to 8: weights grow up to 2**lazy")
     queries, keys = Q.shape[0], K.shape[0]
     Kt, Vt = K.tiles(BN, D), V.tiles(BN, D)
     last = m * BM + tc.iota(BM) + (keys - queries) if causal else tc.full(BM, keys - 1)     # the last key a row sees
@@ -61,11 +66,13 @@ def attend(Q: Any, K: Any, V: Any, O: Any, LSE: Any, m: Any, scale: Any, causal:
         k, v = Kt[j, 0], Vt[j, 0]
         seen = (j * BN + tc.iota(BN))[None, :] <= last[:, None]
         s = tc.where(seen, tc.dot(q, k.T), -math.inf)
-        higher = tc.maximum(top, s.max(axis=1) * exponent)
+        highest = s.max(axis=1) * exponent
+        higher = tc.where(highest > top + lazy, highest, top) if lazy else tc.maximum(top, highest)
         p = tc.exp2(tc.fma(s, exponent, -higher[:, None]))
         fade = tc.exp2(top - higher)
         total = total * fade + p.sum(axis=1)
-        acc = tc.dot(p.to(V.dtype), v, acc * fade[:, None])
+        faded = tc.where(fade[:, None] < 1, acc * fade[:, None], acc, rare=True) if lazy else acc * fade[:, None]
+        acc = tc.dot(p.to(V.dtype), v, faded)
         top = +higher
     O.tiles(BM, D)[m, 0] = (acc * tc.where(total > 0, 1.0 / total, 0.0)[:, None]).to(O.dtype)
     LSE.tiles(BM)[m] = (top + tc.log2(total)) * math.log(2)

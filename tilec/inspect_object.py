@@ -42,11 +42,13 @@ class LdsAccess:
 
 @dataclass(frozen=True)
 class Loop:
-    """An innermost loop. `first` and `last` are addresses of instructions, `instructions` counts them as they stand."""
+    """An innermost loop. `first` and `last` are addresses of instructions, `instructions` counts them as they stand;
+    all else is of these. `aside` counts what belongs to the loop but lies behind it, out of the way: it runs seldom."""
 
     first: int
     last: int
     instructions: int
+    aside: int
     histogram: Mapping[str, int]
     waits: tuple[Wait, ...]
     lds: tuple[LdsAccess, ...]
@@ -89,10 +91,13 @@ def lds_accesses(instructions: Iterable[Instruction], conflicts: Mapping[int, fl
 def loops(instructions: Sequence[Instruction], conflicts: Mapping[int, float] = _NONE) -> tuple[Loop, ...]:
     """The innermost loops of one kernel, in address order. `conflicts`: extra LDS cycles per execution, by address."""
     blocks = _blocks(instructions)
+    edges = _successors(blocks)
     found = []
-    for members in _innermost(set(range(len(blocks))), _successors(blocks)):
-        body = [instruction for index in sorted(members) for instruction in blocks[index]]
-        found.append(Loop(body[0].address, body[-1].address, len(body), histogram(body), _waits(body),
+    for members in _innermost(set(range(len(blocks))), edges):
+        closing = max(index for index in members if min(members) in edges[index])
+        body = [instruction for index in sorted(members) if index <= closing for instruction in blocks[index]]
+        aside = sum(len(blocks[index]) for index in members if index > closing)
+        found.append(Loop(body[0].address, body[-1].address, len(body), aside, histogram(body), _waits(body),
                           lds_accesses(body, conflicts)))
     return tuple(sorted(found, key=lambda loop: loop.first))
 

@@ -97,7 +97,8 @@ def resource_line(resources: Mapping[str, int]) -> str:
 
 def loop_json(loop: Loop) -> dict[str, Any]:
     return {
-        "first": loop.first, "last": loop.last, "instructions": loop.instructions, "histogram": dict(loop.histogram),
+        "first": loop.first, "last": loop.last, "instructions": loop.instructions, "aside": loop.aside,
+        "histogram": dict(loop.histogram),
         "waits": [{"address": wait.address, **wait.counters} for wait in loop.waits],
         "conflict_cycles": [{"address": access.address, "mnemonic": access.mnemonic, "cycles": access.conflict_cycles}
                             for access in loop.lds],
@@ -109,5 +110,6 @@ def loop_text(loop: Loop) -> str:
     waits = ", ".join(" ".join(f"{name}({count})" for name, count in wait.counters.items()) for wait in loop.waits)
     measured = [access.conflict_cycles for access in loop.lds if access.conflict_cycles is not None]
     conflicts = f"{sum(measured):g} a trip" if measured else "not measured"
-    return (f"; loop {loop.first:#x}..{loop.last:#x}: {loop.instructions} instructions: {often}\n"
+    aside = f" and {loop.aside} aside" if loop.aside else ""
+    return (f"; loop {loop.first:#x}..{loop.last:#x}: {loop.instructions} instructions{aside}: {often}\n"
             f";   waits: {waits or 'none'}\n;   {len(loop.lds)} LDS accesses, conflict cycles: {conflicts}")

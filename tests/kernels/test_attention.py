@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from typing import Any
@@ -28,7 +29,7 @@ Problem = tuple[dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray]]
 
 def problem(queries: int, keys: int, heads: int = 1, key_heads: int = 1, batch: int = 1, depth: int = 32,
             dtype: str = "bf16", causal: bool = False, scale: float | None = None, place: Any = dense,
-            exact: bool = False, seed: int = 0) -> Problem:
+            exact: bool = False, seed: int = 0, lazy: float = 0) -> Problem:
     """Arguments in poisoned memory, results, bounds. `exact`: small integers, whose scores are exact in f32."""
     shapes = [(batch, h, length, depth) for h, length in [(heads, queries), (key_heads, keys), (key_heads, keys)]]
     make = integers if exact else normal
@@ -38,7 +39,7 @@ def problem(queries: int, keys: int, heads: int = 1, key_heads: int = 1, batch: 
     arguments["LSE"] = placed(np.ones(shapes[0][:3], np.float32), place)
     arguments["scale"] = float(np.float32(depth**-0.5 if scale is None else scale))
     expected = reference(**arguments, causal=causal)
-    return arguments, expected, attention_bounds(q, k, v, arguments["scale"], causal, DTYPES[dtype], exact)
+    return arguments, expected, attention_bounds(q, k, v, arguments["scale"], causal, DTYPES[dtype], exact, lazy=lazy)
 
 
 # -- the meaning of the kernel: the interpreter against float64
@@ -128,7 +129,35 @@ def test_what_is_refused(change, text):
         interp.run(program, arguments)
 
 
+@pytest.mark.parametrize("rise", [0.5, 7.5, 8.0, 8.5, 40.0, -40.0])
+@pytest.mark.parametrize("lazy", [0, 0.5, 8])
+def test_scores_that_rise_from_tile_to_tile(lazy, rise):
+    """Key n scores n // 32 times `rise` (as a power of 2): followed late, at once or never, the result is the same."""
+    arguments, _, _ = problem(5, 320, dtype="f16", lazy=lazy)
+    arguments["Q"][:] = arguments["K"][:] = 0
+    arguments["Q"][..., 0], arguments["scale"] = 1, math.log(2)
+    arguments["K"][..., 0] = (np.arange(320) // 32 * rise).astype(np.float16)
+    q, k, v = (arguments[name] for name in "QKV")
+    program = attention.trace(**arguments, lazy=lazy, **SMALL)
+    bounds = attention_bounds(q, k, v, arguments["scale"], False, DTYPES["f16"], exact_scores=True, lazy=lazy)
+    agree(interpreted(program, arguments), reference(**arguments), bounds)
+
+
+@pytest.mark.parametrize("lazy", [-1, 8.5])
+def test_how_lazy_it_may_be(lazy):
+    with pytest.raises(tc.TilecError, match="lazy must be from 0 to 8"):
+        attention.trace(**problem(4, 5)[0], lazy=lazy, **SMALL)
+
+
 # -- compiled
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lazy_rescale(causal, dtype, arch):
+    for queries, keys, scale in [(65, 160, 0.2), (33, 129, 2.0), (64, 200, 30.0), (5, 0, 1.0)]:
+        arguments, expected, bounds = problem(queries, keys, dtype=dtype, causal=causal, scale=scale, lazy=8)
+        prove_chain(attention, arguments, arch, expected, bounds=bounds, causal=causal, lazy=8, **SMALL)
+
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("queries, keys", [(0, 5), (5, 0), (1, 1), (1, 100), (100, 1), (33, 64), (64, 33), (65, 65)])
@@ -231,18 +260,21 @@ def test_the_steady_loop_compares_nothing_and_moves_no_weights_through_lds(causa
     assert sum(value in loaded for value in written) == len(written) - 1
 
 
-@pytest.mark.parametrize("schedule, depth, instructions, vgprs, in_flight", [
-    ("simple", 64, 206, 128, None), ("simple", 128, 274, 180, None),
-    ("pingpong(mfma=32)", 64, 193, 160, 2), ("pingpong(mfma=32)", 128, 251, 244, 4)])
+@pytest.mark.parametrize("schedule, lazy, depth, instructions, vgprs, in_flight", [
+    ("simple", 0, 64, 206, 128, None), ("simple", 0, 128, 274, 180, None),
+    ("pingpong(mfma=32)", 0, 64, 193, 160, 2), ("pingpong(mfma=32)", 0, 128, 251, 244, 4),
+    ("pingpong(mfma=32)", 8, 64, 181, 160, 2), ("pingpong(mfma=32)", 8, 128, 223, 244, 4)])
 @pytest.mark.parametrize("causal", [False, True])
-def test_figures_of_the_steady_loop(causal, schedule, depth, instructions, vgprs, in_flight):
+def test_figures_of_the_steady_loop(causal, schedule, lazy, depth, instructions, vgprs, in_flight):
     """gfx950, 8 waves of 32 rows, from the disassembled object: for each tile of 64 keys depth / 4 matrix instructions
     of 32x32x16, as many 16-byte reads as K has (64 * depth * 2 bytes, for each of 64 lanes 16), twice as many of V by
-    8 transposed bytes, and copies straight to LDS (8 waves). Ping-pong leaves copies in flight across barriers."""
+    8 transposed bytes, and copies straight to LDS (8 waves). Ping-pong leaves copies in flight across barriers. Lazy:
+    O is rescaled aside, and the figures are of a trip that does not go there."""
     q = tc.spec("bf16", (1, 2, 512, depth))
     arguments = {"Q": q, "K": q, "V": q, "O": q, "LSE": tc.spec("f32", (1, 2, 512)), "scale": 0.1}
     kernel = tc.kernel(attention.function, waves=8)
-    compiled = kernel.compile(**arguments, arch="gfx950", schedule=schedule, causal=causal, D=depth, BM=256, BN=64)
+    sizes = {"D": depth, "BM": 256, "BN": 64}
+    compiled = kernel.compile(**arguments, arch="gfx950", schedule=schedule, causal=causal, lazy=lazy, **sizes)
     steady, reads = Steady(compiled), depth // 8
     counts = Counter(steady.names)
     tiles = counts["v_mfma_f32_32x32x16_bf16"] // (depth // 4)
@@ -251,12 +283,13 @@ def test_figures_of_the_steady_loop(causal, schedule, depth, instructions, vgprs
     assert counts["v_mfma_f32_32x32x16_bf16"] == tiles * depth // 4
     assert lds == {"ds_read_b128": tiles * reads, "ds_read_b64_tr_b16": tiles * 2 * reads}
     assert counts["buffer_load_dwordx4"] == tiles * depth // 32
-    assert not any(name.startswith(("v_cmp", "v_accvgpr", "scratch")) for name in counts)
+    assert not any(name.startswith(("v_accvgpr", "scratch")) or "_i32" in name and "v_cmp" in name for name in counts)
+    assert (counts["v_pk_mul_f32"] == 0) == bool(lazy) == (steady.loop.aside > tiles * depth // 4)
     assert sum(counts.values()) <= tiles * instructions
     assert compiled.resources.vgpr <= vgprs and compiled.resources.scratch == 0
     if in_flight:
         assert steady.publishing() == [in_flight] * 4
-    values = kernel.signature.bind((), {**arguments, "causal": causal, "D": depth, "BM": 256, "BN": 64}).values
+    values = kernel.signature.bind((), {**arguments, "causal": causal, "lazy": lazy, **sizes}).values
     assert not any(trial.lds_conflicts(compiled.executable, values).values())
 
 
@@ -275,17 +308,18 @@ def test_scores_run_beside_the_softmax_of_the_tile_before(arch):
     assert sum(name == "v_max3_f32" for name in product) == 14 and "v_max3_f32" not in scores
 
 
-@pytest.mark.parametrize("schedule", ["pingpong(mfma=32)", "interleave"])
+@pytest.mark.parametrize("schedule, lazy", [("pingpong(mfma=32)", 0), ("pingpong(mfma=32)", 8), ("interleave", 0)])
 @pytest.mark.parametrize("causal", [False, True])
-def test_wave_schedules(causal, schedule, arch):
+def test_wave_schedules(causal, schedule, lazy, arch):
     """Every trip count, lengths that leave a rest, orders of waves and landings."""
     sizes = {"D": 64, "BM": 128, "BN": 64} if schedule == "interleave" else {"D": 64, "BM": 256, "BN": 64}
     arguments, _, _ = problem(33, 33, depth=64)
-    compiled = attention.compile(**arguments, arch=arch, schedule=schedule, verify=True, causal=causal, **sizes)
+    options = {"causal": causal, "lazy": lazy, **sizes}
+    compiled = attention.compile(**arguments, arch=arch, schedule=schedule, verify=True, **options)
     clustered = any(isinstance(op, tile.ClusterBegin) for op in compiled.stages["cluster"].walk())
     assert clustered == (schedule != "interleave" or arch == "gfx950")
     lengths = [(33, 0), (1, 1), (5, 64), (300, 128), (64, 131), (65, 192), (131, 257), (31, 320), (31, 391), (2, 448)]
     for seed, (queries, keys) in enumerate(lengths):
-        arguments, expected, bounds = problem(queries, keys, depth=64, causal=causal, seed=keys)
+        arguments, expected, bounds = problem(queries, keys, depth=64, causal=causal, seed=keys, lazy=lazy)
         landing = ("late", "early", "random")[seed % 3]
         run_and_compare(compiled, arguments, expected, bounds=bounds, seed=seed, landing=landing)

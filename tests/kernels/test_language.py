@@ -13,7 +13,10 @@ from tests.support.clang import compare_with_clang
 from tests.support.numbers import integers
 from tests.support.placing import PLACES, columns, dense, every_third, odd_rows, placed
 from tests.support.proving import prove_chain
-from tilec.frontend.jit import Kernel
+from tilec.emulator.trace import Event, EventSink
+from tilec.frontend.jit import Kernel, launch_values
+from tilec.ir import tile
+from tilec.runtime import emulated
 
 Arrays = dict[str, np.ndarray]
 
@@ -277,3 +280,69 @@ def test_scalar_arguments(a, arch):                                      # BL-79
     expected = np.array([a // 7, a % 7, b // 1000, c >> 3, 3.5, y + 0.5, 1 if flag else 2], np.float64)
     arguments = {"Y": placed(np.zeros(7)), "a": a, "b": b, "c": c, "x": x, "y": y, "flag": flag}
     check(scalars, arguments, arch, {"Y": expected})
+
+
+# -- what is seldom wanted
+
+@tc.kernel
+def seldom(X: tc.Tensor, Y: tc.Tensor, Z: tc.Tensor, BM: tc.Const = 64, BN: tc.Const = 64):
+    """Y doubles rows that hold a value above 50; Z is 3 X + 1 where X is above 55 and else X + Y. What is computed for
+    a rare choice is partly wanted elsewhere, too."""
+    Xt = X.tiles(BM, BN)
+    i, j = tc.program_id(Xt.grid)
+    x = Xt[i, j]
+    three = x * 3
+    y = tc.where((x.max(axis=1) > 50)[:, None], x + x, x, rare=True)
+    z = tc.where(x > 55, three + 1, x + y, rare=True)
+    Y.tiles(BM, BN)[i, j] = y
+    Z.tiles(BM, BN)[i, j] = tc.where(x == 7, three, z, rare=True)
+
+
+@pytest.mark.parametrize("largest", [40, 60])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "i32", "u8", "f64", "i64"])
+@pytest.mark.parametrize("bm, bn", [(64, 64), (16, 16), (12, 48), (1, 64)])
+def test_what_is_seldom_wanted(bm, bn, dtype, largest, arch):
+    x = integers((2 * bm - 1, bn + 3), dtype, 3, high=largest)
+    # A row's maximum is that of its tile, and elements beyond the edge are 0.
+    edges = [slice(0, bn), slice(bn, None)]
+    grown = np.concatenate([np.repeat(x[:, e].max(axis=1, keepdims=True) > 50, x[:, e].shape[1], 1) for e in edges], 1)
+    wide = x.astype(np.int64)
+    y = np.where(grown, 2 * wide, wide)
+    z = np.where(wide == 7, 3 * wide, np.where(wide > 55, 3 * wide + 1, wide + y))
+    arguments = {"X": placed(x), "Y": placed(x * 0), "Z": placed(x * 0)}
+    check(seldom, arguments, arch, {"Y": y.astype(x.dtype), "Z": z.astype(x.dtype)}, BM=bm, BN=bn)
+
+
+@tc.kernel(waves=4)
+def scaled_rows(X: tc.Tensor, F: tc.Tensor, Y: tc.Tensor):
+    x, f = X.tiles(64, 64)[0, 0], F.tiles(64)[0]
+    Y.tiles(64, 64)[0, 0] = tc.where(f[:, None] != 1, x * f[:, None], x, rare=True)
+
+
+@pytest.mark.parametrize("rows", [[], [3], [0, 1, 63], list(range(64))])
+def test_waves_go_around_what_they_do_not_want(rows, arch):
+    """Only a wave that holds a row with another factor than 1 computes products."""
+    x, f = integers((64, 64), "f32", 1), np.ones(64, np.float32)
+    f[rows] = 2
+    arguments = {"X": placed(x), "F": placed(f), "Y": placed(x * 0)}
+    kernel = scaled_rows.compile(**arguments, arch=arch, verify=True)
+    sink = _Multiplying()
+    binding = kernel.kernel.signature.bind((), arguments)
+    assert emulated.run(kernel.executable, launch_values(binding, kernel.order, arch), sink=sink).findings == ()
+    assert np.array_equal(arguments["Y"], x * f[:, None])
+    layout = next(op.result.tile_type.layout for op in kernel.stages["layouts"].walk()
+                  if isinstance(op, tile.Elementwise) and op.rare)
+    held = layout.enumerate()[0]
+    assert len(held) == 4
+    assert sink.waves == {wave for wave in range(4) if set(held[wave].ravel().tolist()) & set(rows)}
+
+
+class _Multiplying(EventSink):
+    """The waves that execute a multiplication."""
+
+    def __init__(self) -> None:
+        self.waves: set[int] = set()
+
+    def event(self, event: Event) -> None:
+        if "v_pk_mul_f32" in event.instruction.text or "v_mul_f32" in event.instruction.text:
+            self.waves |= set(event.waves.tolist())

@@ -58,14 +58,15 @@ def softmax_bound(x: np.ndarray, output: DType) -> np.ndarray:
 
 
 def attention_bounds(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool, output: DType,
-                     exact_scores: bool = False, tile: int = 32) -> dict[str, np.ndarray]:
+                     exact_scores: bool = False, tile: int = 32, lazy: float = 0) -> dict[str, np.ndarray]:
     """For attention by key tiles (online softmax) whose scores, weights and sums are f32 and whose weights are rounded
     to v's type for the second product; q is (batch, heads, queries, depth).
 
     Scores are sums of `depth` products (none lost where `exact_scores`). The exponent s * scale * log2(e) - top rounds
     4 times, a fading factor's once for each rise of top, all rises together at most twice the largest score. A weight
     then fades once for each tile (exp2 and a product), is summed in any order, and rounded to v's type, or to its
-    least subnormal. The second product sums as in `dot_bound`."""
+    least subnormal. The second product sums as in `dot_bound`. With `lazy` weights may exceed 1 by 2**lazy, which adds
+    to the logarithm of their sum only: all else is relative."""
     unit, q, k, v, weight_type = 2.0**-24, *(x.astype(np.float64) for x in (q, k, v)), _type_of(v)
     group = q.shape[1] // max(1, k.shape[1])
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
@@ -85,7 +86,7 @@ def attention_bounds(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, 
     relative = own + shared + rounding(weight_type) + (keys + tiles) * 2 * unit + 4 * unit
     subnormal = 2.0 ** -(weight_type.bias + weight_type.mantissa)
     values = (w * relative) @ np.abs(v) * 1.01 + subnormal * seen @ np.abs(v)
-    logarithm = shared[..., 0] * 1.01 + unit * (4 * largest[..., 0] + 4 * np.log(max(2, keys)) + 8)
+    logarithm = shared[..., 0] * 1.01 + unit * (4 * largest[..., 0] + 4 * np.log(max(2, keys)) + 4 * lazy + 8)
     return {"O": _rounded(np.abs(w @ v), values, output), "LSE": logarithm}
 
 

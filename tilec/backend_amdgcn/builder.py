@@ -66,6 +66,7 @@ class Builder:
         self.target = target(arch)
         self.rows = rows(arch)
         self.blocks: list[_OpenBlock] = []
+        self._asides: list[_OpenBlock] = []
         self.where: Location | None = None
         self.name = ""
         self._labels = 0
@@ -328,10 +329,29 @@ class Builder:
         branch.before.instructions += [*branch.compare, Instruction(branch.branch, (), (Target(skip),))]
         self._next_block(branch.end)
 
+    def begin_aside(self, compare: list[Instruction]) -> Branch:
+        """Opens a block out of the way, behind the kernel's end, that runs only if `compare` sets SCC."""
+        before = self._regions[-1].block
+        aside = Branch(before, compare, "s_cbranch_scc1", self.label("aside"), self.label("join"))
+        self._open(aside.otherwise, before.depth, closed=True)
+        self._asides.append(self.blocks.pop())
+        return aside
+
+    def end_aside(self, aside: Branch) -> None:
+        """Goes on with what runs in its place; `join` ends that."""
+        self._regions[-1].block.instructions.append(Instruction("s_branch", (), (Target(aside.end),)))
+        self._regions.pop()
+        aside.before.instructions += [*aside.compare, Instruction(aside.branch, (), (Target(aside.otherwise),))]
+        self._next_block(self.label("straight"))
+
+    def join(self, aside: Branch) -> None:
+        self._next_block(aside.end)
+
     def finish(self) -> tuple[Block, ...]:
         assert self.level == 0
         self.emit("s_endpgm")
-        return tuple(Block(b.label, tuple(b.instructions), b.depth, b.title) for b in self.blocks)
+        blocks = (*self.blocks, *self._asides)
+        return tuple(Block(b.label, tuple(b.instructions), b.depth, b.title) for b in blocks)
 
 
 @dataclass

@@ -9,11 +9,12 @@ checked  interpreter == emulator on every kernel, shape sweep and random tile pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from tilec.backend_amdgcn import lower_dot, lower_math, lower_mem
 from tilec.backend_amdgcn.builder import Builder
-from tilec.backend_amdgcn.fragment import Fragment, Stored
+from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored
 from tilec.backend_amdgcn.interleave import Streams
 from tilec.backend_amdgcn.lowering import Lowering, parallel_copy
 from tilec.errors import InternalError
@@ -163,6 +164,36 @@ def _if(context: Lowering, op: tile.If) -> None:
         _bind_carried(context, result, group)
 
 
+def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
+    if op.rare:
+        _rarely(context, op)
+    else:
+        lower_math.RULES[tile.Elementwise](context, op)
+
+
+def _rarely(context: Lowering, op: tile.Elementwise) -> None:
+    """A choice whose first side is seldom wanted: computed out of the way, if the condition holds in any lane."""
+    b = context.b
+    condition, yes, no = op.arguments
+    source, repeats = context.source_of(condition)
+    flags = context.fragment(source)
+    masks = [flags.value(i) for i in range(flags.items)]
+    context.values[source] = Lazy(b, source.tile_type, masks.__getitem__)
+    for repeat in repeats:
+        RULES[type(repeat)](context, repeat)
+    context.settle_for(op, yes)
+    context.values[no] = context.fragment(no).stored()
+    held = reduce(lambda one, other: b.value("s_or_b64", one, other, kind="s", size=2), masks)
+    registers = _carried_registers(context, op.result)
+    aside = b.begin_aside([Instruction("s_cmp_lg_u64", (), (held, Immediate(0)))])
+    lower_math.RULES[tile.Elementwise](context, op)
+    _assign(context, [registers], (op.result,))
+    b.end_aside(aside)
+    _assign(context, [registers], (no,))
+    b.join(aside)
+    _bind_carried(context, op.result, registers)
+
+
 RULES: dict[type[Op], Rule] = {
     tile.For: _for,
     tile.If: _if,
@@ -171,6 +202,7 @@ RULES: dict[type[Op], Rule] = {
     **lower_math.RULES,
     **lower_mem.RULES,
     **lower_dot.RULES,
+    tile.Elementwise: _elementwise,
 }
 
 __all__ = ["Builder", "lower"]

@@ -72,6 +72,7 @@ class Lowering:
         self.values: dict[Value, Operand | Fragment | TensorRef | SharedRef] = {}
         self.readers: dict[Value, list[tuple[Op | None, Region]]] = {}
         self._home: dict[Value, Region] = {}
+        self._maker: dict[Value, Op] = {}
         self.clusters: list[tuple[tile.ClusterBegin, Streams]] = []  # that are open
         self._note_readers(program.body)
         self.written = written_parameters(program)
@@ -92,7 +93,7 @@ class Lowering:
             for value in op.operands:
                 self.readers.setdefault(value, []).append((op, region))
             for result in op.results:
-                self._home[result] = region
+                self._home[result], self._maker[result] = region, op
             for inner in op.regions:
                 self._note_readers(inner)
         for value in block.yields:
@@ -160,6 +161,29 @@ class Lowering:
             and any(region != self._home[value] for _, region in self.readers.get(value, []))
         ):
             self.values[value] = fragment.stored()
+
+    def settle_for(self, op: Op, value: Value) -> None:
+        """The same for what an op asks of `value` in a block that may not run, where others ask for it too."""
+        within, work = {op}, [value]
+        while work:
+            maker = self._maker.get(value := work.pop())
+            if maker is not None and self._home[value] == self._home[op.results[0]]:
+                fragment, readers = self.values.get(value), self.readers[value]
+                if isinstance(fragment, Fragment) and any(reader not in within for reader, _ in readers):
+                    if not isinstance(fragment, Lazy):
+                        self.values[value] = fragment.stored()
+                within.add(maker)
+                work += [v for v in maker.operands if isinstance(v.type, TileType)]
+
+    def source_of(self, value: Value) -> tuple[Value, list[Op]]:
+        """The tile that a tile repeats or relabels, and the ops that do so."""
+        ops: list[Op] = []
+        while isinstance(maker := self._maker.get(value), (tile.Broadcast, tile.ExpandDims, tile.Permute)):
+            if not isinstance(maker.source.type, TileType):
+                break
+            ops.insert(0, maker)
+            value = maker.source
+        return value, ops
 
     def pinned(self, value: Value) -> Ref | None:
         """The registers that the schedule pins a tile to."""

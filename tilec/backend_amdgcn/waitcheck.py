@@ -84,14 +84,30 @@ class Flow:
             if instruction.op not in ("s_branch", "s_endpgm"):
                 after.append(place + 1)
             self.following.append(tuple(p for p in dict.fromkeys(after) if p < len(self.depths)))
-        # A branch that goes back closes a loop: who leaves the loop through it has made one more trip, too.
-        self.closes = [any(p <= place for p in after) for place, after in enumerate(self.following)]
+        # A branch back to where its path came from closes a loop: who leaves there has made one more trip, too.
+        self.closes = self._closing()
         self.lag = self._lag()
         self.rings: dict[str, tuple[int, int]] = {}         # depth of the loop that turns it, and its slots
         for instruction, depth in zip(self.instructions, self.depths):
             if shared := instruction.shared:
                 deepest, slots = self.rings.get(shared.buffer, (0, 1))
                 self.rings[shared.buffer] = max(depth, deepest), max(shared.slots, slots)
+
+    def _closing(self) -> list[bool]:
+        """Whether each instruction may go back to one on the path that led to it (depth first; the flow is reducible,
+        so that any path will do)."""
+        closes, visited, path = [False] * len(self.following), set[int](), set[int]()
+        work = [(0, False)] if self.following else []
+        while work:
+            place, done = work.pop()
+            if done:
+                path.discard(place)
+            elif place not in visited:
+                visited.add(place)
+                path.add(place)
+                closes[place] = any(p in path for p in self.following[place])
+                work += [(place, True), *((p, False) for p in self.following[place])]
+        return closes
 
     def _lag(self) -> list[int]:
         """By how many barriers some waves may be behind others at each place."""

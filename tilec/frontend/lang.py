@@ -119,9 +119,12 @@ def _flat(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def where(condition: Any, left: Any, right: Any) -> Any:
-    """Element by element: `left` where the condition holds, else `right`."""
-    return choose(condition, left, right)
+def where(condition: Any, left: Any, right: Any, *, rare: bool = False) -> Any:
+    """Element by element: `left` where the condition holds, else `right`. `rare` says that it seldom holds: a wave in
+    which it holds for no element goes around what only `left` needs. The result is the same."""
+    if not isinstance(rare, bool):
+        raise TilecError(f"where(rare={rare!r})", limit="rare is True or False, known when the kernel is traced")
+    return choose(condition, left, right, rare)
 
 
 def minimum(left: Any, right: Any) -> Any:

@@ -373,7 +373,7 @@ def unary(function: str, item: Any) -> Any:
     return arithmetic(function, item)
 
 
-def choose(condition: Any, left: Any, right: Any) -> Any:
+def choose(condition: Any, left: Any, right: Any, rare: bool = False) -> Any:
     """`where`: the elements of `left` where the condition holds, else those of `right`."""
     tracer = current()
     flag = operand_of(condition, "where")
@@ -389,7 +389,10 @@ def choose(condition: Any, left: Any, right: Any) -> Any:
         materialise(tracer, flag, dtypes.bool_, shape),
         *(materialise(tracer, o, element, shape) for o in data),
     )
-    return wrap(tracer.emit(Elementwise, _like(shape, element), named=True, arguments=arguments, function="where"))
+    like = _like(shape, element)
+    return wrap(
+        tracer.emit(Elementwise, like, named=True, arguments=arguments, function="where", rare=rare and bool(shape))
+    )
 
 
 def common_type(operands: list[Number | PythonNumber]) -> DType:

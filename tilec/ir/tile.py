@@ -112,11 +112,13 @@ class View(Op):
 @dataclass(frozen=True, eq=False)
 class Elementwise(Op):
     """`function` of ELEMENTWISE applied element by element; all arguments have the result's shape (scalars: a scalar
-    result)."""
+    result). `rare`, of a `where` of tiles: the condition seldom holds, and a wave in which it holds nowhere shall not
+    compute what only this choice needs; the result is the same."""
 
     mnemonic: ClassVar[str] = "map"
     arguments: tuple[Value, ...] = operand()
     function: str = attribute()
+    rare: bool = attribute(False)
 
 
 @register
