@@ -10,7 +10,7 @@ import pytest
 import tilec as tc
 from kernels.gemm import gemm
 from tests.support.numbers import dot_bound, integers, normal
-from tests.support.placing import PLACES, backwards, dense, odd_rows, placed, repeated_rows
+from tests.support.placing import PLACES, backwards, columns, dense, odd_rows, placed, repeated_rows
 from tests.support.proving import prove, prove_chain, run_and_compare
 from tilec.dtypes import DTYPES
 from tilec.errors import TilecError
@@ -193,10 +193,11 @@ def test_the_shipped_tile_size(m, n, k, a_type, c_type, arch):
     prove(gemm, arguments, arch, expected)
 
 
-@pytest.mark.xfail(raises=TilecError, strict=True, reason="f32 tiles of 256 x 256 x 64 do not fit registers or LDS")
-@pytest.mark.parametrize("m, n, k, a_type, c_type", [(64, 64, 64, "f32", "f32")])
-def test_the_shipped_tile_size_over_budget(m, n, k, a_type, c_type, arch):
-    arguments, expected = problem(m, n, k, a_type, c_type)
+@pytest.mark.parametrize("m, n, k, a_type, c_type, place", [
+    (256, 256, 128, "f32", "f32", dense), (257, 255, 97, "f32", "f32", odd_rows), (70, 3, 33, "f32", "bf16", columns),
+    (257, 20, 200, "bf16", "bf16", columns)])
+def test_the_shipped_tile_size_where_whole_tiles_do_not_fit(m, n, k, a_type, c_type, place, arch):
+    arguments, expected = problem(m, n, k, a_type, c_type, places=(place, dense, place))
     prove(gemm, arguments, arch, expected)
 
 

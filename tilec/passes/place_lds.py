@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilec.errors import TilecError
+from tilec.errors import OverBudget
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, SharedType, Value
 from tilec.target import Target
@@ -19,7 +19,7 @@ ALIGNMENT = 128
 
 
 def place_lds(program: Program, target: Target) -> Program:
-    """The program with `offset` set on each Alloc. Raises TilecError when the rings do not fit."""
+    """The program with `offset` set on each Alloc. Raises OverBudget when the rings do not fit."""
     lives = _lives(program)
     rings = [op.result for op in program.body.ops if isinstance(op, tile.Alloc)]
     places: dict[Value, int] = {}
@@ -39,7 +39,7 @@ def place_lds(program: Program, target: Target) -> Program:
         where = next((op.where for op in program.walk() if largest in op.operands and op.where), program.where)
         sizes = (f"{r.name.removesuffix('_lds')}: {_text(r.shared_type)} = {ring_bytes(r)} bytes" for r in rings)
         listing = ", ".join(sizes)
-        raise TilecError(
+        raise OverBudget(
             f"the tiles of this kernel need {used} bytes of LDS",
             where=where,
             limit=f"{target.name} has {target.lds_bytes} bytes per workgroup ({listing})",
