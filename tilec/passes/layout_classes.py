@@ -155,8 +155,8 @@ class Classes:
             return None
 
     def _followed(self, op: tile.Dot) -> Iterator[tuple[Op, Value]]:
-        """The ops that read a dot's result, also through elementwise ops and out of loops, each with the value it
-        reads."""
+        """The ops that read a dot's result, also through elementwise ops, out of loops and past them, each with the
+        value it reads."""
         seen: set[Value] = set()
         todo = [op.result]
         while todo:
@@ -171,8 +171,8 @@ class Classes:
             todo += [
                 result
                 for loop in self._loops()
-                for yielded, result in zip(loop.body.yields, loop.results)
-                if yielded is value
+                for init, yielded, result in zip(loop.inits, loop.body.yields, loop.results)
+                if value in (init, yielded)
             ]
 
     def _wants_rows(self, op: tile.Dot) -> bool:

@@ -224,11 +224,13 @@ class _Rewriter:
         return buffer
 
     def _store_layout(self, op: tile.Store) -> Layout:
-        """The value's own layout unless it would write short runs where a coalesced one writes long ones."""
+        """The value's own layout unless it would write short runs where a coalesced one, on the way to which the value
+        fits LDS, writes long ones."""
         own, tensor = self.classes.layout(op.value), op.tensor.tensor_type
-        if tensor.contiguous is None or not tensor.offsets_fit(op.value.shape):
-            return own
         bits = max(8, op.value.dtype.bits)
+        fits = math.prod(op.value.shape) * bits <= 8 * self.target.lds_bytes
+        if tensor.contiguous is None or not tensor.offsets_fit(op.value.shape) or not fits:
+            return own
         better = self.classes.memory_layout(op.value.tile_type, tensor)
         short = own.coalescing(tensor.contiguous, bits).run_bytes < 32
         return better if short and better.coalescing(tensor.contiguous, bits).run_bytes >= 64 else own
