@@ -194,8 +194,8 @@ def test_the_shipped_tile_size(m, n, k, a_type, c_type, arch):
 
 
 @pytest.mark.parametrize("m, n, k, a_type, c_type, place", [
-    (256, 256, 128, "f32", "f32", dense), (257, 255, 97, "f32", "f32", odd_rows), (70, 3, 33, "f32", "bf16", columns),
-    (257, 20, 200, "bf16", "bf16", columns)])
+    (256, 256, 128, "f32", "f32", dense), (257, 255, 97, "f32", "f32", odd_rows), (70, 3, 33, "f32", "f32", columns),
+    (257, 20, 200, "bf16", "bf16", columns), (70, 260, 65, "bf16", "f64", dense)])
 def test_the_shipped_tile_size_where_whole_tiles_do_not_fit(m, n, k, a_type, c_type, place, arch):
     arguments, expected = problem(m, n, k, a_type, c_type, places=(place, dense, place))
     prove(gemm, arguments, arch, expected)

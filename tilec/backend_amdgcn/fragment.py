@@ -78,10 +78,15 @@ class Lazy(Fragment):
     def __init__(self, builder: Builder, type: TileType, compute: Callable[[int], Operand]):
         super().__init__(builder, type)
         self.value = compute  # type: ignore[method-assign]
+        self.half_read: tuple[int, Operand] | None = None   # an item of 64 bits whose high dword is asked for next
 
     def dword(self, index: int) -> Operand:
         if self.bits == 64:
-            pair = self.value(index // 2)
+            item, high = divmod(index, 2)
+            known, self.half_read = self.half_read, None
+            pair = known[1] if high and known and known[0] == item else self.value(item)
+            if not high:
+                self.half_read = item, pair
             return pair[index % 2] if isinstance(pair, (Ref, Physical)) else pair
         per_dword = 32 // self.bits
         first = index * per_dword
