@@ -1,6 +1,6 @@
 """needs, gives  form traced
-promise  the same results; a dot that is cut is computed in `count` slices of k, each loaded when its turn comes, so that
-         LDS and registers hold one slice at a time; sums run over k in the same order
+promise  the same results; a dot that is cut is computed in `count` slices of k, each loaded when its turn comes:
+         LDS and registers hold one slice at a time. Sums run over k in the same order
 method   a dot whose operands are tiles of tensors becomes a loop over slices of them. Where a loop over tiles does
          nothing but such dots, its own counter counts slices instead, and the loop stays one loop
 checked  interpreter before == after
@@ -8,6 +8,7 @@ checked  interpreter before == after
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from tilec.ir.core import Block, Builder, Program, ScalarType, TileType, Value, 
 from tilec.target import Target
 
 I32 = ScalarType(dtype("i32"))
+SLICE_BYTES = 64     # of a row, at least: of thinner slices lanes could not read 16 bytes at once from LDS
 
 
 def slice_k(program: Program, target: Target, count: int) -> Program:
@@ -64,12 +66,18 @@ class _Slicer:
     # -- what can be cut ---------------------------------------------------------------------------------------------
 
     def _operands(self, dot: tile.Dot, block: Block) -> tuple[_Operand, _Operand] | None:
-        """Both operands of a dot that can be cut: loaded beside it, memory unchanged since, and deep enough."""
+        """Both operands of a dot that can be cut: loaded beside it, memory unchanged since, and deep enough. A sum that
+        fills the registers by itself is not worth it."""
         a, b = self._operand(dot.a, 1), self._operand(dot.b, 0)
         if a is None or b is None or dot.scales:
             return None
-        least = min((row.k for row in self.target.mfmas_for(dot.a.dtype, dot.b.dtype, dot.accumulator.dtype)), default=0)
-        if not least or dot.a.shape[1] % (least * self.count):
+        depth, rest = divmod(dot.a.shape[1], self.count)
+        rows = self.target.mfmas_for(dot.a.dtype, dot.b.dtype, dot.accumulator.dtype)
+        if rest or depth * dot.a.dtype.bits < 8 * SLICE_BYTES or not any(depth % row.k == 0 for row in rows):
+            return None
+        waves = min(self.program.waves, self.target.simds)
+        room = 32 * self.target.registers_per_lane * self.target.wave_size * waves
+        if math.prod(dot.result.shape) * dot.result.dtype.bits >= room:
             return None
         if a.load not in block.ops or b.load not in block.ops:
             return None
@@ -111,7 +119,7 @@ class _Slicer:
     def _as_loop(self, dot: tile.Dot, operands: tuple[_Operand, _Operand], b: Builder) -> None:
         """The dot as a loop over its slices."""
         firsts = {operand: self._scalar("mul", operand.index, self.count, b) for operand in operands}
-        bounds = [b.emit(tile.Constant(number, results=(Value(I32),))) for number in (0, self.count, 1)]
+        lower, upper, step = (b.emit(tile.Constant(number, results=(Value(I32),))) for number in (0, self.count, 1))
         counter, total, result = Value(I32, "slice"), dot.accumulator.like(), dot.result.like()
         inner = Builder()
 
@@ -120,7 +128,7 @@ class _Slicer:
 
         self._slice(dot, operands, inner, index, total, result)
         body = inner.block((counter, total), (result,))
-        b.emit(tile.For(*bounds, (dot.accumulator,), body, results=(dot.result,), where=dot.where))
+        b.emit(tile.For(lower, upper, step, (dot.accumulator,), body, results=(dot.result,), where=dot.where))
 
     def _slice(
         self,
