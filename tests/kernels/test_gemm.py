@@ -201,6 +201,12 @@ def test_the_shipped_tile_size_where_whole_tiles_do_not_fit(m, n, k, a_type, c_t
     prove(gemm, arguments, arch, expected)
 
 
+def test_each_item_of_a_wide_output_is_computed_once(arch):
+    spec = tc.spec("bf16", (64, 64))
+    compiled = gemm.compile(spec, spec, tc.spec("f64", (64, 64)), arch=arch, **SMALL)
+    assert compiled.asm.count("v_cvt_f64_f32") == 64 * 64 // (64 * compiled.waves)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_random_problems(seed, arch):                                    # BL-32, BL-41

@@ -15,7 +15,9 @@ from tilec.ir.core import OPS, Block, Program
 from tilec.ir.text import parse_program, print_program
 from tilec.ir.verify import verify
 from tilec.passes.simplify import simplify
+from tilec.passes.slice_k import slice_k
 from tilec.passes.split_tails import split_tails
+from tilec.target import target
 
 FEW, MANY = range(100), range(100, 10_000)
 
@@ -23,8 +25,10 @@ FEW, MANY = range(100), range(100, 10_000)
 def stages(program: Program) -> dict[str, Program]:
     simple = simplify(program)
     split = split_tails(simple)
+    sliced = slice_k(simple, target("gfx950"), 2, least=1)
     return {"traced": program, "split alone": split_tails(program), "simplified": simple, "split": split,
-            "simplified again": simplify(split), "parsed": parse_program(print_program(split))}
+            "simplified again": simplify(split), "sliced": sliced, "sliced and split": split_tails(simplify(sliced)),
+            "parsed": parse_program(print_program(split))}
 
 
 def results(case: Case, program: Program, program_ids: list[tuple[int, ...]] | None = None) -> dict[str, np.ndarray]:
@@ -118,8 +122,8 @@ def test_options_leave_out_what_they_name():
 
 def with_one_number_changed(program: Program, chosen: random.Random) -> Program:
     """The program with one of its numbers off by one."""
-    target = chosen.choice([op for op in program.body.ops if isinstance(op, tile.Constant) and type(op.value) is int])
-    changed = tuple(op.replace(value=op.value ^ 1) if op is target else op for op in program.body.ops)
+    wrong = chosen.choice([op for op in program.body.ops if isinstance(op, tile.Constant) and type(op.value) is int])
+    changed = tuple(op.replace(value=op.value ^ 1) if op is wrong else op for op in program.body.ops)
     return program.replace(body=Block(program.body.params, changed, program.body.yields))
 
 

@@ -4,6 +4,8 @@ within waves."""
 import numpy as np
 import pytest
 
+import tilec as tc
+from kernels.gemm import gemm
 from tests.unit.tile_programs import Kernel
 from tilec.dtypes import dtype
 from tilec.ir import tile
@@ -48,3 +50,17 @@ def test_k_order():
     assert dots.k_order(wide.a, wide.a, 1) == {bit: bit for bit in (1, 2, 4, 8, 16, 32)}
     unswapped = dots.plan(a_dot(32, 64, 64), 1, target("gfx950"), False, rows_wanted=32)
     assert dots.k_order(wide.a, unswapped.accumulator, 1) is None       # lanes run along k there
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("output", [tc.spec("bf16", (512, 512)), tc.spec("bf16", (512, 512), strides=(1, 512))],
+                         ids=["rows", "columns"])
+def test_both_loops_of_a_sum_hold_it_as_its_store_wants_it(output, arch):
+    spec = tc.spec("bf16", (512, 512))
+    laid_out = gemm.compile(spec, spec, output, arch=arch, BM=128, BN=128).stages["layouts"]
+    assert isinstance(laid_out, Program)
+    both = [op for op in laid_out.walk() if isinstance(op, tile.Dot)]
+    assert len(both) == 2 and both[0].result.layout == both[1].result.layout
+    assert both[0].swapped == both[1].swapped == (output.strides[1] == 2)
+    written = [op.value.dtype.name for op in laid_out.walk() if isinstance(op, tile.SharedWrite)]
+    assert "f32" not in written, "the sum stays in registers"

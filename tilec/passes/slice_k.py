@@ -21,9 +21,10 @@ I32 = ScalarType(dtype("i32"))
 SLICE_BYTES = 64     # of a row, at least: of thinner slices lanes could not read 16 bytes at once from LDS
 
 
-def slice_k(program: Program, target: Target, count: int) -> Program:
-    """The program with each dot that can be cut into `count` slices of k cut so; the program itself if none can."""
-    return program if count == 1 else _Slicer(program, target, count).run()
+def slice_k(program: Program, target: Target, count: int, least: int = SLICE_BYTES) -> Program:
+    """The program with each dot that can be cut into `count` slices of k cut so, of `least` bytes or more of a row; the
+    program itself if none can."""
+    return program if count == 1 else _Slicer(program, target, count, least).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +42,8 @@ class _Operand:
 
 
 class _Slicer:
-    def __init__(self, program: Program, target: Target, count: int):
-        self.program, self.target, self.count = program, target, count
+    def __init__(self, program: Program, target: Target, count: int, least: int):
+        self.program, self.target, self.count, self.least = program, target, count, least
         self.defining = definitions(program.body)
         self.changed = False
 
@@ -73,7 +74,7 @@ class _Slicer:
             return None
         depth, rest = divmod(dot.a.shape[1], self.count)
         rows = self.target.mfmas_for(dot.a.dtype, dot.b.dtype, dot.accumulator.dtype)
-        if rest or depth * dot.a.dtype.bits < 8 * SLICE_BYTES or not any(depth % row.k == 0 for row in rows):
+        if rest or depth * dot.a.dtype.bits < 8 * self.least or not any(depth % row.k == 0 for row in rows):
             return None
         waves = min(self.program.waves, self.target.simds)
         room = 32 * self.target.registers_per_lane * self.target.wave_size * waves
