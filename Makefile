@@ -7,7 +7,7 @@ USABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test slow bench types clean
+.PHONY: demo test slow objects bench types clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -22,6 +22,9 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+objects: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow" --with-clang
 
 bench: $(STAMP)
 	@test -n "$(wildcard benchmarks/*.py)" || { echo "make bench: no benchmarks in this checkout" >&2; exit 1; }
