@@ -102,6 +102,17 @@ def test_seeds_and_landings(arch, schedule):                                    
     same_under(compiled(schedule, arch), range(5))
 
 
+@pytest.mark.parametrize("sizes", [(32, 32, 64), (64, 32, 64), (16, 16, 128)], ids=str)
+@pytest.mark.parametrize("schedule", ["interleave", "pingpong"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_more_copies_than_matrix_instructions(arch, schedule, sizes):
+    specs = [tc.spec(dtype, (ROWS, ROWS)) for dtype in ("bf16", "bf16", "f32")]
+    kernel = gemm.compile(*specs, arch=arch, schedule=schedule, verify=True, **dict(zip(("BM", "BN", "BK"), sizes)))
+    arguments, expected = problem(67, 66, 5 * sizes[2] + 9)
+    assert kernel.run(**arguments) == ()
+    assert not difference(arguments["C"].astype(np.float64), expected["C"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [128, 256])
 @pytest.mark.parametrize("schedule", SCHEDULES)

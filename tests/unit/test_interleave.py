@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tilec.backend_amdgcn.interleave import spread
 from tilec.backend_amdgcn.isa import rows
 from tilec.ir.machine import Instruction, Ref, Register
@@ -81,3 +83,13 @@ def test_nothing_passes_what_it_depends_on():
                 meet = names(first.dst) & names((*second.dst, *second.src)) or names(first.src) & names(second.dst)
                 if same or meet:
                     assert place[id(first)] < place[id(second)]
+
+
+@pytest.mark.parametrize("count", range(1, 20))
+def test_each_copy_follows_its_write_of_m0(count: int):
+    """Also with more copies than dots: the write for the next must not overtake a copy."""
+    address, *places = registers(9)
+    stream = [i for place in places for i in (instruction("s_mov_m0", [], [place]),
+                                              instruction("buffer_load_dword_lds", [], [address]))]
+    merged = spread([*stream, *dots(count)], rows("gfx950"))
+    assert [i for i in merged if i in stream] == stream
