@@ -10,13 +10,13 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
 from tilec.backend_amdgcn.assemble import assemble
-from tilec.backend_amdgcn.lower import lower
-from tilec.errors import InternalError, OverBudget
+from tilec.backend_amdgcn.lower import ROOM, lower
+from tilec.errors import InternalError, OutOfScalars, OverBudget
 from tilec.ir import machine
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
@@ -28,6 +28,7 @@ from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
 from tilec.passes.place_lds import place_lds
 from tilec.passes.simplify import simplify
+from tilec.passes.slice_k import slice_k
 from tilec.passes.split import split
 from tilec.passes.split_tails import split_tails
 from tilec.target import Target, target
@@ -37,23 +38,28 @@ AnyProgram = Program | machine.Program
 
 @dataclass(frozen=True)
 class Options:
-    """What passes may ask about: the architecture and the schedule; `overlap`: how much of it a named schedule asks for
-    (`passes/cluster.py`)."""
+    """What passes may ask about: the architecture and the schedule; how much of a named schedule's overlap to aim at
+    (`passes/cluster.py`), into how many slices of k to cut dots, how many SGPRs to spend on what is hoisted out of
+    loops (None: any number)."""
 
     target: Target
     schedule: Schedule | None
     overlap: int = MOST_OVERLAP
+    slices: int = 1
+    room: int | None = None
 
 
 @dataclass(frozen=True)
 class Pass:
-    """`run` takes a program in form `needs` to one in form `gives`; `check` proves it, given both."""
+    """`run` takes a program in form `needs` to one in form `gives`; `check` proves it, given both. `knob` is the option
+    that this pass alone asks about, beside architecture and schedule."""
 
     name: str
     needs: str
     gives: str
     run: Callable[[Any, Options], AnyProgram]
     check: Callable[[Any, Any], None] | None = None
+    knob: str = ""
 
 
 def _no_faults(faults: list[Any]) -> None:
@@ -64,14 +70,16 @@ def _no_faults(faults: list[Any]) -> None:
 PIPELINE: tuple[Pass, ...] = (
     Pass("grid_order", "traced", "traced", lambda p, o: order_grid(p, o.schedule.order) if o.schedule else p),
     Pass("simplify", "traced", "traced", lambda p, o: simplify(p)),
-    Pass("split", "traced", "traced", lambda p, o: simplify(split(p, o.schedule))),
+    Pass("split", "traced", "traced", lambda p, o: simplify(split(slice_k(p, o.target, o.slices), o.schedule)),
+         knob="slices"),
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
     Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target, o.schedule))),
-    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap)),
+    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap), knob="overlap"),
     Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target)),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
-    Pass("lower", "clustered", "virtual", lambda p, o: lower(p, o.target.name, o.schedule.pins if o.schedule else ())),
+    Pass("lower", "clustered", "virtual",
+         lambda p, o: lower(p, o.target.name, o.schedule.pins if o.schedule else (), o.room), knob="room"),
     Pass("registers", "virtual", "allocated", lambda p, o: regalloc.allocate(p).program, regcheck.check),
     Pass("waits", "allocated", "allocated", lambda p, o: waits.insert(p), lambda _, p: _no_faults(waitcheck.check(p))),
     Pass("hazards", "allocated", "final", lambda p, o: hazards.insert(p),
@@ -138,57 +146,102 @@ def _collector_paused() -> Iterator[None]:
 
 @_collector_paused()
 def compile(program: Program, arch: str, schedule: Schedule | None = None, verify: bool = False) -> Compiled:
-    """Compiles a traced program. Raises TilecError for what can't be done, InternalError when a pass breaks its
-    promise."""
-    stages = Stages({"traced": program})
-    seconds: dict[str, float] = {}
-    named = schedule is not None and schedule.is_named
-    current: AnyProgram = program
-    for overlap in range(MOST_OVERLAP, -1 if named else MOST_OVERLAP - 1, -1):
+    """Compiles a traced program. What fits registers and LDS is tried, not estimated: with less and less at once, until
+    it does. Raises TilecError for what can't be done (OverBudget of the first attempt), InternalError when a pass
+    breaks its promise."""
+    attempt = _Attempt(program, verify)
+    refused: OverBudget | None = None
+    crowded: Compiled | None = None
+    for options in _attempts(program, target(arch), schedule):
         try:
-            current = _run(Options(target(arch), schedule, overlap), stages, seconds, verify)
-        except OverBudget:
-            if not named or not overlap:
-                raise       # a named schedule serves every kernel: with less overlap, where registers run out
-        else:
-            if not overlap or not _moves_between_files(current):
-                break
-        for step in PIPELINE[PIPELINE.index(_OVERLAPPING):]:
-            stages.pop(step.name, None)
-    assert isinstance(current, machine.Program)
-    if verify:
-        clustered = stages["barriers"]
-        assert isinstance(clustered, Program)
-        _no_faults(clustercheck.check(clustered, current))
-    start = time.perf_counter()
-    text, lines = emit.text(current)
-    seconds["emit"] = time.perf_counter() - start
-    start = time.perf_counter()
-    loadable = assemble(text, arch, line_map=emit.origin(lines))
-    seconds["assemble"] = time.perf_counter() - start
-    return Compiled(program, arch, schedule, stages, text, loadable, seconds)
-
-
-_OVERLAPPING = next(step for step in PIPELINE if step.name == "cluster")
-
-
-def _run(options: Options, stages: Stages, seconds: dict[str, float], verify: bool) -> machine.Program:
-    """The passes that `stages` lacks."""
-    current = stages["traced"]
-    for step in PIPELINE:
-        if step.name in stages:
-            current = stages[step.name]
+            made = attempt.compile(options)
+        except OverBudget as error:
+            refused = refused or error
             continue
-        if current.form != step.needs:
-            raise InternalError(f"pass {step.name} needs form {step.needs}, not {current.form}")
-        before, start = current, time.perf_counter()
-        current = step.run(current, options)
-        seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
-        stages[step.name] = current
-        if verify:
-            _verify(step, before, current)
-    assert isinstance(current, machine.Program)
-    return current
+        if not options.overlap or not _moves_between_files(made.machine):
+            return made
+        crowded = crowded or made
+    if crowded is None:
+        assert refused is not None
+        raise refused
+    return crowded
+
+
+def _attempts(program: Program, target: Target, schedule: Schedule | None) -> Iterator[Options]:
+    """From the most that is in registers and LDS at once to the least: a named schedule may do with less overlap, dots
+    with slices of k, down to leaving loops to the pipeline. What a schedule spells out stays as it is."""
+    fixed = schedule is not None and not schedule.is_named
+    named = schedule is not None and schedule.is_named and schedule.name != "simple"
+    slices = [1]
+    while not fixed and not (schedule and schedule.pins) and slice_k(program, target, 2 * slices[-1]) is not program:
+        slices.append(2 * slices[-1])
+    for overlaps in (range(MOST_OVERLAP, 0, -1), [0]) if named else ([MOST_OVERLAP if fixed else 0],):
+        for count in slices:
+            yield from (Options(target, schedule, overlap, count) for overlap in overlaps)
+
+
+class _Attempt:
+    """Compiles one program with changing options; what the change does not concern is kept."""
+
+    def __init__(self, program: Program, verify: bool):
+        self.program, self.verify = program, verify
+        self.options: Options | None = None
+        self.stages = Stages({"traced": program})
+        self.seconds: dict[str, float] = {}
+
+    def compile(self, options: Options) -> Compiled:
+        for room in ROOM[:-1]:
+            try:
+                return self._compile(replace(options, room=room))
+            except OutOfScalars:
+                continue
+        return self._compile(replace(options, room=ROOM[-1]))
+
+    def _compile(self, options: Options) -> Compiled:
+        kept: dict[str, AnyProgram] = {"traced": self.program}
+        for step in PIPELINE:
+            if step.knob and getattr(options, step.knob) != getattr(self.options, step.knob, None):
+                break
+            if step.name in self.stages:
+                kept[step.name] = self.stages[step.name]
+        self.options, self.stages = options, Stages(kept)
+        final = self._run(options)
+        if self.verify:
+            clustered = self.stages["barriers"]
+            assert isinstance(clustered, Program)
+            _no_faults(clustercheck.check(clustered, final))
+        arch = options.target.name
+        with self._timed("emit"):
+            text, lines = emit.text(final)
+        with self._timed("assemble"):
+            loadable = assemble(text, arch, line_map=emit.origin(lines))
+        return Compiled(self.program, arch, options.schedule, self.stages, text, loadable, dict(self.seconds))
+
+    def _run(self, options: Options) -> machine.Program:
+        """The passes that have not been run with these options."""
+        current: AnyProgram = self.program
+        for step in PIPELINE:
+            if step.name in self.stages:
+                current = self.stages[step.name]
+                continue
+            if current.form != step.needs:
+                raise InternalError(f"pass {step.name} needs form {step.needs}, not {current.form}")
+            before = current
+            with self._timed(step.name):
+                current = step.run(before, options)
+            self.stages[step.name] = current
+            if self.verify:
+                _verify(step, before, current)
+        assert isinstance(current, machine.Program)
+        return current
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def _moves_between_files(program: machine.Program) -> bool:

@@ -55,7 +55,11 @@ class TilecError(Exception):
 
 
 class OverBudget(TilecError):
-    """A kernel that needs more registers than a wave has."""
+    """What lives at the same time does not fit registers or LDS; the compiler may try with less at once."""
+
+
+class OutOfScalars(OverBudget):
+    """SGPRs are what runs out: a program that hoists less out of its loops may need fewer."""
 
 
 class InternalError(TilecError):

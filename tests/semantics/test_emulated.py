@@ -3,6 +3,7 @@
 A program that the compiler refuses by design counts as refused; of each hundred most must compile.
 """
 
+import sys
 from collections import Counter
 
 import numpy as np
@@ -72,6 +73,20 @@ def test_objects_do_what_the_interpreter_says(arch):
 def test_more_objects_do_what_the_interpreter_says(first, arch):
     refused = Counter(check(seed, arch, options(seed)) for seed in range(first, first + 100))
     assert refused[""] >= 70, refused
+
+
+@pytest.mark.parametrize("seed, arch", [(105, "gfx942"), (105, "gfx950"),
+                                        pytest.param(3018, "gfx950", marks=pytest.mark.slow)])
+def test_less_is_hoisted_where_sgprs_run_out(seed, arch, monkeypatch):
+    assert check(seed, arch, options(seed)) == ""
+    monkeypatch.setattr(sys.modules["tilec.compile"], "ROOM", (None,))
+    assert check(seed, arch, options(seed)) == "SGPRs at once"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_objects_without_hoisted_scalars(arch, monkeypatch):
+    monkeypatch.setattr(sys.modules["tilec.compile"], "ROOM", (0,))
+    assert not any(check(seed, arch) for seed in range(30, 36))
 
 
 def options(seed: int) -> Options:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tilec.backend_amdgcn.liveness import Liveness, pressure_steps
-from tilec.errors import OverBudget
+from tilec.errors import OutOfScalars, OverBudget
 from tilec.ir.machine import Register
 from tilec.target import Target
 
@@ -87,4 +87,5 @@ def over_budget(live: Liveness, files: dict[Register, str], file: str, budget: B
             fix += f"; or leave out the pin of {', '.join(pinned)}: AGPRs up to the highest pinned one count as taken"
     instruction = scan.accesses[min(point // 2, len(scan.accesses) - 1)][0]
     where = instruction.where or first[largest[0][0]].where or scan.program.where
-    return OverBudget(what, where=where, limit=f"{budget.say(file)}; live here: {', '.join(listing)}", fix=fix)
+    error = OutOfScalars if file == "s" else OverBudget
+    return error(what, where=where, limit=f"{budget.say(file)}; live here: {', '.join(listing)}", fix=fix)

@@ -44,12 +44,14 @@ class _OpenBlock:
 @dataclass
 class _Region:
     """A nesting level: the block that code of this level goes to now, and the values numbered at it, each with its
-    place. `opened_at`: how long the block of the level around was when this one was opened."""
+    place. `opened_at`: how long the block of the level around was when this one was opened. `hoisted`: SGPRs of what
+    was hoisted out of it."""
 
     block: _OpenBlock
     # nothing is hoisted out of it: what it needs would be alive around it
     closed: bool = False
     opened_at: int = 0
+    hoisted: int = 0
     numbered: dict[Any, tuple[Ref, _OpenBlock, int]] = field(default_factory=dict)
 
 
@@ -59,10 +61,11 @@ instruction outside of loops, keeping it would cost a register all the way."""
 
 
 class Builder:
-    """`where` and `title` are set by the caller as it goes through the tile program; they label what is emitted."""
+    """`where` and `title` are set by the caller as it goes through the tile program; they label what is emitted.
+    `room`: the most SGPRs for values that are hoisted out of a loop; None: no bound."""
 
-    def __init__(self, arch: str):
-        self.arch = arch
+    def __init__(self, arch: str, room: int | None = None):
+        self.arch, self.room = arch, room
         self.target = target(arch)
         self.rows = rows(arch)
         self.blocks: list[_OpenBlock] = []
@@ -100,11 +103,12 @@ class Builder:
         **modifiers: Any,
     ) -> None:
         """One instruction at the current place (or at the end of an outer level's open block), made legal."""
-        region = self._regions[self.level if level is None else level]
+        level = self.level if level is None else level
+        region = self._regions[level]
         row = self.rows[op]
         sources = tuple(Immediate(s) if isinstance(s, int) else s for s in src)
         if row.unit in ("valu", "trans"):
-            sources = self._legal_vector(row, sources, region)
+            sources = self._legal_vector(row, sources, level)
         elif row.unit == "salu":
             sources = self._legal_scalar(row, sources, region)
         elif row.unit in ("vmem", "lds"):
@@ -149,7 +153,7 @@ class Builder:
         """A move that the allocator may remove."""
         self.emit("copy", [dst], [src])
 
-    def _legal_vector(self, row: Row, sources: tuple[Operand, ...], region: _Region) -> tuple[Operand, ...]:
+    def _legal_vector(self, row: Row, sources: tuple[Operand, ...], level: int) -> tuple[Operand, ...]:
         result = list(sources)
         if "commutes" in row.flags and _is_literal(result[1]) and not _is_literal(result[0]):
             result[0], result[1] = result[1], result[0]
@@ -166,10 +170,10 @@ class Builder:
                 ):
                     bus.add(source)
                     continue
-                result[index] = source = self._constant(source, row.src[index].size)
+                result[index] = source = self._constant(source, row.src[index].size, level)
             if _is_scalar(source) and source not in bus:
                 if bus:
-                    result[index] = self._moved(source, region)
+                    result[index] = self._moved(source, self._regions[level])
                 else:
                     bus.add(source)
         return tuple(result)
@@ -185,11 +189,12 @@ class Builder:
                 result[index] = moved
         return tuple(result)
 
-    def _constant(self, source: Immediate, size: int) -> Ref:
-        """A literal in SGPRs, numbered at the outermost level so that a loop does not load it again."""
+    def _constant(self, source: Immediate, size: int, level: int) -> Ref:
+        """A literal in SGPRs for an instruction at this level, numbered at the outermost one so that a loop does not
+        load it again."""
         if size == 2:
-            return self.pair(source.value & 0xFFFFFFFF, source.value >> 32 & 0xFFFFFFFF)
-        return self.pure("s_mov_b32", source.value, kind="s")
+            return self.pair(source.value & 0xFFFFFFFF, source.value >> 32 & 0xFFFFFFFF, level)
+        return self.pure_sequence([("s_mov_b32", (source.value,), {})], kind="s", reader=level)
 
     def _moved(self, source: Ref | Physical, region: _Region) -> Ref:
         moved = self.register("v", source.size)
@@ -208,10 +213,17 @@ class Builder:
         return self.pure_sequence([(op, src, modifiers)], kind=kind, size=size, name=name)
 
     def pure_sequence(
-        self, steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]], *, kind: str, size: int = 1, name: str = ""
+        self,
+        steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
+        *,
+        kind: str,
+        size: int = 1,
+        name: str = "",
+        reader: int | None = None,
     ) -> Ref:
         """Several instructions that must stay together (they pass SCC on) and give one register. A step that writes
-        only a part of it has `dst` among its modifiers (dword index), one that writes nothing `dst` None."""
+        only a part of it has `dst` among its modifiers (dword index), one that writes nothing `dst` None. `reader`: the
+        level at which it is wanted; the current one if None."""
         key = (
             kind,
             size,
@@ -222,6 +234,11 @@ class Builder:
         level = max(level, closed)
         if (known := self._known(key, level)) is not None:
             return known
+        reader = self.level if reader is None else reader
+        if kind == "s" and not self._hoist(level, reader, size):
+            level = reader
+            if (known := self._known(key, level)) is not None:
+                return known
         saved_name, self.name = self.name, name or self.name
         result = self.register(kind, size)
         self.name = saved_name
@@ -236,21 +253,31 @@ class Builder:
         self._regions[level].numbered[key] = result, block, len(block.instructions)
         return result
 
+    def _hoist(self, level: int, reader: int, size: int) -> bool:
+        """Whether there is room for a scalar of `level` to stay in its registers through all regions from there to its
+        reader's."""
+        through = self._regions[level + 1 : reader + 1]
+        if self.room is not None and any(region.hoisted + size > self.room for region in through):
+            return False
+        for region in through:
+            region.hoisted += size
+        return True
+
     def _known(self, key: Any, level: int) -> Ref | None:
-        """The numbered value, if it stands at this level and, outside of loops, near enough: near this place, or near
-        the head of the loop that wants it."""
+        """The numbered value, if it stands at this level and near enough (in loops only where SGPRs are short): near
+        this place, or near the head of the loop that wants it."""
         found = self._regions[level].numbered.get(key)
         if found is None or found[1] is not self._regions[level].block:
             return None
         result, block, place = found
         here = len(block.instructions) if level == self.level else self._regions[level + 1].opened_at
-        return result if block.depth or place > here - NEAR else None
+        kept = block.depth and not (self.room is not None and result.kind == "s")
+        return result if kept or place > here - NEAR else None
 
-    def pair(self, low: Source, high: Source) -> Ref:
+    def pair(self, low: Source, high: Source, reader: int | None = None) -> Ref:
         """Two scalar dwords side by side."""
-        return self.pure_sequence(
-            [("s_mov_b32", (low,), {"dst": 0}), ("s_mov_b32", (high,), {"dst": 1})], kind="s", size=2
-        )
+        steps = [("s_mov_b32", (low,), {"dst": 0}), ("s_mov_b32", (high,), {"dst": 1})]
+        return self.pure_sequence(steps, kind="s", size=2, reader=reader)
 
     def set_level(self, registers: list[Ref], level: int) -> None:
         """Registers that a loop changes belong to its body while it is open, and to the level around it afterwards."""

@@ -27,10 +27,14 @@ from tilec.ir.schedule import Pin
 Rule = Callable[[Lowering, Any], None]     # of one class of ops
 
 
-def lower(program: Program, arch: str, pins: Sequence[Pin] = ()) -> machine.Program:
+ROOM = (None, 32, 0)
+"""SGPRs for scalars that are hoisted out of a loop: without bound, and what to try in turn where SGPRs run out so."""
+
+
+def lower(program: Program, arch: str, pins: Sequence[Pin] = (), room: int | None = None) -> machine.Program:
     """The machine program of a tile program, its tiles where the schedule pins them. Raises TilecError for what the
-    architecture can't do and for pins that fit no tile."""
-    context = Lowering(program, arch, pins)
+    architecture can't do and for pins that fit no tile. `room` is one of ROOM."""
+    context = Lowering(program, arch, pins, room)
     lower_mem.bind_parameters(context)
     lower_block(context, program.body)
     slots, size = argument_slots(program)

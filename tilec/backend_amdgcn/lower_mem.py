@@ -49,13 +49,15 @@ STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2", 12: "dwordx3", 16: "d
 
 
 def bind_parameters(context: Lowering) -> None:
-    """Loads the kernel argument segment (8, 4, 2, 1 dwords at a time) and binds tensors and scalars."""
+    """Loads the kernel argument segment (8, 4, 2, 1 dwords at a time; no more than 2 where SGPRs are short: of wide
+    tuples, dwords that nobody reads any more leave gaps that are too narrow) and binds tensors and scalars."""
     b = context.b
     slots, size = argument_slots(context.program)
     dwords: list[Ref] = []
+    widths = (8, 4, 2, 1) if b.room is None else (2, 1)
     while len(dwords) * 4 < size:
         left = size // 4 - len(dwords)
-        count = next(c for c in (8, 4, 2, 1) if c <= left)
+        count = next(width for width in widths if width <= left)
         chunk = b.register("s", count, "arguments")
         b.emit(f"s_load_dword{'' if count == 1 else f'x{count}'}", [chunk], [Physical("s", 0, 2), len(dwords) * 4])
         dwords += [chunk[i] for i in range(count)]

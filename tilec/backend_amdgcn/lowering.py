@@ -63,11 +63,11 @@ Region = tuple[Block, int]
 class Lowering:
     """State of one lowering."""
 
-    def __init__(self, program: Program, arch: str, pins: Sequence[Pin] = ()):
+    def __init__(self, program: Program, arch: str, pins: Sequence[Pin] = (), room: int | None = None):
         self.program = program
         self._places = pinned_places(program, pins)
         self._pinned: dict[Value, Ref] = {}
-        self.b = Builder(arch)
+        self.b = Builder(arch, room)
         self.target = self.b.target
         self.values: dict[Value, Operand | Fragment | TensorRef | SharedRef] = {}
         self.readers: dict[Value, list[tuple[Op | None, Region]]] = {}
