@@ -14,6 +14,7 @@ from tests.support.placing import PLACES, backwards, columns, dense, odd_rows, p
 from tests.support.proving import prove, prove_chain, run_and_compare
 from tilec.dtypes import DTYPES
 from tilec.errors import TilecError
+from tilec.ir import tile
 
 SMALL = {"BM": 64, "BN": 64, "BK": 32}
 
@@ -114,6 +115,17 @@ def test_axes_of_size_1_with_odd_strides(m, n, k, arch):                 # BL-76
     for place in (dense, backwards):
         arguments, expected = problem(m, n, k, places=(place,) * 3)
         prove(gemm, arguments, arch, expected, **SMALL)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_sum_stays_in_registers_wherever_it_goes(name, arch):        # BL-22
+    """The loop over whole tiles and that over the rest compute one accumulator in one layout."""
+    arguments, _ = problem(70, 67, 45, places=(dense, dense, PLACES[name]))
+    laid_out = gemm.compile(**arguments, arch=arch, **SMALL).stages["layouts"]
+    loops = [op for op in laid_out.walk() if isinstance(op, tile.For)]
+    assert len(loops) == 2
+    written = {op.value.dtype.name for loop in loops for op in loop.body.walk() if isinstance(op, tile.SharedWrite)}
+    assert written <= {"bf16"}
 
 
 # -- types

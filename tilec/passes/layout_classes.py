@@ -155,25 +155,12 @@ class Classes:
             return None
 
     def _followed(self, op: tile.Dot) -> Iterator[tuple[Op, Value]]:
-        """The ops that read a dot's result, also through elementwise ops, out of loops and past them, each with the
-        value it reads."""
-        seen: set[Value] = set()
-        todo = [op.result]
-        while todo:
-            value = todo.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            for reader in self.readers.get(value, []):
-                yield reader, value
-                if isinstance(reader, (tile.Elementwise, tile.Cast)):
-                    todo += reader.results
-            todo += [
-                result
-                for loop in self._loops()
-                for init, yielded, result in zip(loop.inits, loop.body.yields, loop.results)
-                if value in (init, yielded)
-            ]
+        """The ops that read a tile of the class of a dot's result, each with the tile that it reads: all dots of one
+        accumulator, in whatever loops, find the same."""
+        key = self.find(op.result)
+        for value, readers in self.readers.items():
+            if isinstance(value.type, TileType) and self.find(value) is key:
+                yield from ((reader, value) for reader in readers)
 
     def _wants_rows(self, op: tile.Dot) -> bool:
         """Whether a lane should hold consecutive columns of the result: unless it is stored to a tensor contiguous
@@ -200,9 +187,6 @@ class Classes:
             elif isinstance(reader, tile.Dot) and value is not reader.accumulator:
                 axes.add(1 if value is reader.a else 0)
         return frozenset(axes)
-
-    def _loops(self) -> list[tile.For]:
-        return [op for op in self.program.walk() if isinstance(op, tile.For)]
 
     def memory_layout(self, type: TileType, tensor: TensorType) -> Layout:
         """Coalesced: 16 bytes per lane where the tensor's alignment allows, lanes along the contiguous axis first."""
