@@ -1,6 +1,7 @@
-"""Who notices a mutant of a schedule's machine program: a static checker, else the emulator; or nobody, and why not.
+"""Who notices a mutant of a machine program: a static checker, else the emulator; or nobody, and why not.
 
-    python -m tests.mutation.judging        the table of docs/schedules.md, made anew (some minutes)
+    python -m tests.mutation.judging        the tables of docs/schedules.md and docs/attention.md, made anew
+                                            (some minutes)
 
 A mutant that no static checker refuses is assembled and run with all checks over landings and seeds. It is `missed`
 when bits differ and nothing was reported; `harmless` when all runs are bit-exact: a right program, which `EXCUSED` says
@@ -9,14 +10,14 @@ why.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-import numpy as np
-
 from tests.mutation.mutants import Mutant, mutants, refusal
-from tests.schedules.cases import compiled, problem
+from tests.schedules.cases import attention_launch, launch
+from tests.support.proving import Launch
 from tilec.backend_amdgcn import emit
 from tilec.backend_amdgcn.assemble import assemble
 from tilec.errors import TilecError
@@ -24,8 +25,6 @@ from tilec.frontend.jit import CompiledKernel
 from tilec.ir.core import Program
 
 RUNS = (("late", 0), ("early", 1), ("random", 2), ("random", 3), ("late", 4))
-SHAPE = (127, 126, 5 * 64 + 9)
-"""A round of the steady loop, a trip left over, and the partial tile: every part of the program runs."""
 
 EXCUSED = {
     ("barrier deleted", "hand over"): "what it hands over was handed over by the barriers before it, as nothing that "
@@ -35,59 +34,60 @@ EXCUSED = {
 """Mutants that are right programs, by kind and by the reason of the barrier."""
 
 
-def verdict(mutant: Mutant, kernel: CompiledKernel, expected: np.ndarray | None = None) -> str:
-    """The static checker's name, 'emulator: ' with the check's name, 'harmless' or 'missed'. `expected`: the result to
-    compare with, that of the unbroken program."""
-    clustered = kernel.stages["barriers"]
+def verdict(mutant: Mutant, launch: Launch) -> str:
+    """The static checker's name, 'emulator: ' with the check's name, 'harmless' or 'missed'."""
+    clustered = launch.kernel.stages["barriers"]
     assert isinstance(clustered, Program)
-    return refusal(mutant, clustered) or by_emulator(mutant, kernel, result(kernel) if expected is None else expected)
+    return refusal(mutant, clustered) or by_emulator(mutant, launch)
 
 
-def by_emulator(mutant: Mutant, kernel: CompiledKernel, expected: np.ndarray) -> str:
+def by_emulator(mutant: Mutant, launch: Launch) -> str:
     text, lines = emit.text(mutant.program)
-    broken = replace(kernel, object=assemble(text, kernel.arch, line_map=emit.origin(lines)))
+    broken = replace(launch.kernel, object=assemble(text, launch.kernel.arch, line_map=emit.origin(lines)))
     outcome = "harmless"
     for landing, seed in RUNS:
-        arguments, _ = problem(*SHAPE, random=True)
         try:
-            findings = broken.run(**arguments, landing=landing, seed=seed)
+            findings, arrays = launch.run(broken, landing=landing, seed=seed)
         except TilecError as error:
             return f"emulator: {error.what}"
         if findings:
             return f"emulator: {findings[0].check}"
-        if (arguments["C"] != expected).any():
+        if launch.differing(arrays):
             outcome = "missed"
     return outcome
 
 
-def result(kernel: CompiledKernel) -> np.ndarray:
-    """C of the unbroken program."""
-    arguments, _ = problem(*SHAPE, random=True)
-    assert kernel.run(**arguments) == ()
-    return arguments["C"].copy()
-
-
-def faulty(some: Iterable[Mutant], kernel: CompiledKernel) -> list[str]:
+def faulty(some: Iterable[Mutant], launch: Launch) -> list[str]:
     """Mutants that nobody noticed and nothing excuses."""
-    expected = result(kernel)
-    verdicts = ((mutant, verdict(mutant, kernel, expected)) for mutant in some)
+    verdicts = ((mutant, verdict(mutant, launch)) for mutant in some)
     return [f"{outcome}: {mutant}" for mutant, outcome in verdicts
             if outcome == "missed" or outcome == "harmless" and not excused(mutant)]
+
+
+def by_kind(kernel: CompiledKernel) -> dict[str, list[Mutant]]:
+    found: dict[str, list[Mutant]] = {}
+    for mutant in mutants(kernel.machine):
+        found.setdefault(mutant.kind, []).append(mutant)
+    return found
+
+
+def drawn(kernel: CompiledKernel, count: int) -> list[Mutant]:
+    """So many of each kind, the same ones each time."""
+    return [mutant for some in by_kind(kernel).values()
+            for mutant in random.Random(0).sample(some, min(count, len(some)))]
 
 
 def excused(mutant: Mutant) -> bool:
     return (mutant.kind, mutant.instruction.note) in EXCUSED
 
 
-def table(schedule: str, arch: str, tile: int) -> Counter[tuple[str, str]]:
+def table(launch: Launch) -> Counter[tuple[str, str]]:
     """Mutants by kind and by who is the first to notice; and how many the emulator sees."""
-    kernel = compiled(schedule, arch, tile=tile)
-    expected = result(kernel)
     counts: Counter[tuple[str, str]] = Counter()
-    for mutant in mutants(kernel.machine):
-        outcome = verdict(mutant, kernel, expected)
+    for mutant in mutants(launch.kernel.machine):
+        outcome = verdict(mutant, launch)
         counts[mutant.kind, outcome.partition(":")[0]] += 1
-        seen = by_emulator(mutant, kernel, expected).startswith("emulator")
+        seen = by_emulator(mutant, launch).startswith("emulator")
         counts[mutant.kind, "seen by the emulator"] += seen
     return counts
 
@@ -108,4 +108,6 @@ def markdown(counts: Counter[tuple[str, str]]) -> str:
 
 if __name__ == "__main__":
     for architecture in ("gfx950", "gfx942"):
-        print(f"\npingpong, {architecture}\n\n{markdown(table('pingpong', architecture, 128))}", flush=True)
+        for name, launched in (("pingpong", launch("pingpong", architecture)),
+                               ("attention", attention_launch(architecture, 64, True))):
+            print(f"\n{name}, {architecture}\n\n{markdown(table(launched))}", flush=True)

@@ -1,67 +1,78 @@
-"""Every wait, barrier, priority and wait state of the wave schedules is needed: without it somebody objects.
+"""Every wait, barrier, priority and wait state of the wave schedules and of attention is needed: without it somebody
+objects.
 
-The suite draws a slice of each kind for ping-pong; the sweep behind the marker takes all, at full size too.
+The suite draws a slice of each kind for ping-pong and for attention; the sweep behind the marker takes all, of the GEMM
+at full size too.
 """
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from tests.mutation.judging import by_emulator, faulty, result, verdict
-from tests.mutation.mutants import Mutant, mutants
-from tests.schedules.cases import ARCHITECTURES, compiled
-from tilec.frontend.jit import CompiledKernel
+from tests.mutation.judging import by_emulator, by_kind, drawn, faulty, verdict
+from tests.mutation.mutants import mutants
+from tests.schedules.cases import ARCHITECTURES, attention_launch, launch
 
-KINDS = {"wait deleted", "wait weakened", "wait moved", "barrier deleted", "barrier before its wait", "barrier moved",
-         "halves exchanged", "priority deleted"}
-
-
-def of_kind(kernel: CompiledKernel) -> dict[str, list[Mutant]]:
-    found: dict[str, list[Mutant]] = {}
-    for mutant in mutants(kernel.machine):
-        found.setdefault(mutant.kind, []).append(mutant)
-    return found
+OF_ANY_SCHEDULE = {"wait deleted", "wait weakened", "wait moved", "barrier deleted", "barrier before its wait"}
+KINDS = OF_ANY_SCHEDULE | {"barrier moved", "halves exchanged", "priority deleted"}
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_slice_of_mutants_is_noticed(arch):                                       # BL-01, BL-07, BL-12
-    kernel = compiled("pingpong", arch)
-    kinds = of_kind(kernel)
-    assert set(kinds) >= KINDS
-    drawn = [mutant for some in kinds.values() for mutant in random.Random(0).sample(some, min(4, len(some)))]
-    assert faulty(drawn, kernel) == []
+    pingpong = launch("pingpong", arch)
+    some = drawn(pingpong.kernel, 4)
+    assert {mutant.kind for mutant in some} >= KINDS
+    assert faulty(some, pingpong) == []
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_lost_barrier_of_ping_pong_is_noticed(arch):
-    kernel = compiled("pingpong", arch)
-    lost = of_kind(kernel)["barrier deleted"]
-    assert len(lost) >= 16 and faulty(lost, kernel) == []
+    pingpong = launch("pingpong", arch)
+    lost = by_kind(pingpong.kernel)["barrier deleted"]
+    assert len(lost) >= 16 and faulty(lost, pingpong) == []
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_a_phase_barrier_is_missed_by_its_clusters_only(arch):
     """Its loss breaks no data: numbers can't tell, and neither can the happens-before of LDS in all places."""
-    kernel = compiled("pingpong", arch)
-    lost = of_kind(kernel)["barrier deleted"]
-    told = {verdict(m, kernel) for m in lost if m.instruction.note == "phase" and m.block.startswith("loop")}
+    pingpong = launch("pingpong", arch)
+    lost = by_kind(pingpong.kernel)["barrier deleted"]
+    told = {verdict(m, pingpong) for m in lost if m.instruction.note == "phase" and m.block.startswith("loop")}
     assert told <= {"waitcheck", "clustercheck"} and "clustercheck" in told
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_exchanged_halves_never_meet(arch):
     """Which waves fall behind is data to the static checkers: the emulator sees waves wait for each other for ever."""
-    kernel = compiled("pingpong", arch)
-    exchanged = of_kind(kernel)["halves exchanged"]
+    pingpong = launch("pingpong", arch)
+    exchanged = by_kind(pingpong.kernel)["halves exchanged"]
     assert len(exchanged) == 2
-    assert {by_emulator(mutant, kernel, result(kernel)) for mutant in exchanged} == {"emulator: barriers"}
+    assert {by_emulator(mutant, pingpong) for mutant in exchanged} == {"emulator: barriers"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule, size", [("pingpong", 128), ("pingpong", 256), ("interleave", 128), ("halves", 128)])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_all_mutants_are_noticed(arch, schedule, size):
-    kernel = compiled(schedule, arch, tile=size)
-    assert faulty(mutants(kernel.machine), kernel) == []
+    launched = launch(schedule, arch, size)
+    assert faulty(mutants(launched.kernel.machine), launched) == []
+
+
+# -- attention
+
+@pytest.mark.parametrize("depth, causal", [(64, True), (128, False)])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_slice_of_attentions_mutants_is_noticed(arch, depth, causal):             # BL-01, BL-02, BL-07
+    attention = attention_launch(arch, depth, causal)
+    some = drawn(attention.kernel, 3)
+    assert {mutant.kind for mutant in some} >= OF_ANY_SCHEDULE
+    assert faulty(some, attention) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_all_mutants_of_attention_are_noticed(arch, depth, causal):
+    attention = attention_launch(arch, depth, causal)
+    assert faulty(mutants(attention.kernel.machine), attention) == []

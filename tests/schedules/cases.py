@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 import tilec as tc
+from kernels.attention import attention
 from kernels.gemm import gemm
 from tests.support.numbers import integers, normal
 from tests.support.placing import placed, wide_rows
+from tests.support.proving import Launch
 from tilec.dtypes import DTYPES
 from tilec.frontend.jit import CompiledKernel
 
@@ -55,3 +57,22 @@ def problem(m: int, n: int, k: int, dtype: str = "bf16", random: bool = False) -
     c = np.full((m, n), 7, DTYPES["f32"].numpy())
     arguments = {name: placed(data, wide_rows) for name, data in zip("ABC", (a, b, c))}
     return arguments, {"C": a.astype(np.float64) @ b.astype(np.float64).T}
+
+
+def launch(schedule: str, arch: str, tile: int = 128) -> Launch:
+    """On data that rounds; a round of the steady loop, a trip left over, and the partial tile: all of the program."""
+    return Launch(compiled(schedule, arch, tile=tile), lambda: problem(127, 126, 5 * 64 + 9, random=True)[0])
+
+
+@cache
+def attention_launch(arch: str, depth: int, causal: bool) -> Launch:
+    """Two workgroups, the second of a few rows; five whole tiles of keys and a partial one, of which the causal mask
+    lets each workgroup see another number."""
+    def arguments() -> dict[str, Any]:
+        lengths = {"Q": 140, "K": 5 * 64 + 9, "V": 5 * 64 + 9}
+        tensors = {name: placed(normal((1, 1, length, depth), "bf16", seed), wide_rows)
+                   for seed, (name, length) in enumerate(lengths.items())}
+        o, lse = np.zeros_like(tensors["Q"]), np.zeros((1, 1, 140), np.float32)
+        return {**tensors, "O": placed(o, wide_rows), "LSE": placed(lse), "scale": depth**-0.5}
+
+    return Launch(attention.compile(**arguments(), arch=arch, causal=causal, D=depth, verify=True), arguments)

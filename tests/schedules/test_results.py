@@ -9,13 +9,21 @@ import pytest
 
 import tilec as tc
 from kernels.gemm import gemm
-from tests.schedules.cases import ARCHITECTURES, ROWS, SCHEDULES, WAVE_SCHEDULES, compiled, problem
-from tests.support.proving import difference, interpreted, run_and_compare, tile_stages
+from tests.schedules.cases import (
+    ARCHITECTURES,
+    ROWS,
+    SCHEDULES,
+    WAVE_SCHEDULES,
+    attention_launch,
+    compiled,
+    launch,
+    problem,
+)
+from tests.support.proving import LANDINGS, difference, interpreted, run_and_compare, same_under, tile_stages
 from tilec.frontend import schedules
 from tilec.frontend.jit import CompiledKernel
 from tilec.ir import tile
 
-LANDINGS = ("late", "early", "random")
 SHAPES = [
     *((128, 128, 64 * trips) for trips in range(7)),                     # 0 to 6 trips, nothing left over
     (1, 1, 1), (129, 127, 64 + 33), (3, 130, 128 + 63), (130, 3, 192 + 8), (127, 129, 256 + 1), (65, 128, 320 + 40),
@@ -85,21 +93,10 @@ def test_all_schedules_agree_bit_for_bit(arch, dtype):
             assert not difference(results[schedule], results["simple"]), f"{schedule}, K = {k}"
 
 
-def same_under(kernel: CompiledKernel, seeds: range) -> None:
-    """All checks silent and the same bits in every order of waves and landings."""
-    first = None
-    for landing in LANDINGS:
-        for seed in seeds:
-            arguments, _ = problem(128, 127, 5 * 64 + 9, random=True)
-            assert kernel.run(**arguments, seed=seed, landing=landing) == ()
-            first = arguments["C"].copy() if first is None else first
-            assert not difference(arguments["C"], first), f"landing {landing}, seed {seed}"
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_seeds_and_landings(arch, schedule):                                        # BL-01, BL-02, BL-07
-    same_under(compiled(schedule, arch), range(5))
+    same_under(launch(schedule, arch), range(5))
 
 
 @pytest.mark.parametrize("sizes", [(32, 32, 64), (64, 32, 64), (16, 16, 128)], ids=str)
@@ -120,7 +117,20 @@ def test_more_copies_than_matrix_instructions(arch, schedule, sizes):
 def test_many_seeds_and_landings(arch, schedule, size):
     if schedule == "halves" and arch == "gfx942" and size == 256:
         pytest.skip("two buffers of four tiles of 16 KiB do not fit 64 KiB of LDS")
-    same_under(compiled(schedule, arch, tile=size), range(50))
+    same_under(launch(schedule, arch, size), range(50))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_seeds_and_landings_of_attention(arch):                                     # BL-01, BL-02, BL-07
+    same_under(attention_launch(arch, 64, True), range(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_many_seeds_and_landings_of_attention(arch, depth, causal):
+    same_under(attention_launch(arch, depth, causal), range(50))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -8,18 +8,22 @@ The chain of truth: reference == interpreter(traced) == interpreter(clustered) =
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tests.support.placing import intact
 from tilec.compile import Compiled
+from tilec.emulator import Finding
 from tilec.frontend.jit import CompiledKernel, Kernel
 from tilec.ir import interp
 from tilec.ir.core import Program
 
 Arrays = dict[str, np.ndarray]
+LANDINGS = ("late", "early", "random")
 
 
 def prove(kernel: Kernel, arguments: Mapping[str, Any], arch: str, expected: Arrays, *, bounds: Arrays | None = None,
@@ -88,3 +92,37 @@ def prove_chain(kernel: Kernel, arguments: Mapping[str, Any], arch: str, expecte
     compiled = prove(kernel, arguments, arch, expected, **options)
     found = blame(compiled, before, expected, options.get("bounds"))
     assert found.startswith("all tile stages agree"), f"{kernel.name} on {arch}: {found}"
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel and a problem to run it on, again and again: `arguments` makes them anew."""
+
+    kernel: CompiledKernel
+    arguments: Callable[[], Mapping[str, Any]]
+
+    @cached_property
+    def result(self) -> Arrays:
+        findings, arrays = self.run(self.kernel)
+        assert not findings, "\n".join(map(str, findings))
+        return arrays
+
+    def run(self, kernel: CompiledKernel, **order: Any) -> tuple[tuple[Finding, ...], Arrays]:
+        """What the checks found and what `kernel`, this one or a broken one, left in the arrays."""
+        arguments = self.arguments()
+        findings = kernel.run(**arguments, **order)
+        return findings, {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+
+    def differing(self, arrays: Arrays) -> str:
+        """The first array that is not bit for bit the result, and where; '' where all are."""
+        faults = ((name, difference(arrays[name], want)) for name, want in self.result.items())
+        return next((f"{name}: {fault}" for name, fault in faults if fault), "")
+
+
+def same_under(launch: Launch, seeds: range) -> None:
+    """All checks silent and the same bits in every order of waves and landings."""
+    for landing in LANDINGS:
+        for seed in seeds:
+            findings, arrays = launch.run(launch.kernel, seed=seed, landing=landing)
+            assert not findings, "\n".join(map(str, findings))
+            assert not (fault := launch.differing(arrays)), f"landing {landing}, seed {seed}: {fault}"
