@@ -188,6 +188,13 @@ def test_types_and_depths(dtype, depth, arch):
     prove(attention, arguments, arch, expected, bounds=bounds, causal=True, D=depth, BM=64, BN=32)
 
 
+def test_deep_heads_take_tiles_of_full_size(arch):
+    """D = 256: two waves on a SIMD, 64 registers of O in each lane; few columns of V are read at a time."""
+    arguments, expected, bounds = problem(130, 150, depth=256, causal=True)
+    compiled = prove(attention, arguments, arch, expected, bounds=bounds, causal=True, D=256)
+    assert compiled.resources.scratch == compiled.resources.agpr == 0
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_places(place, arch):                                            # BL-49, BL-76
     arguments, expected, bounds = problem(35, 40, 2, 1, place=PLACES[place])

@@ -64,3 +64,17 @@ def test_both_loops_of_a_sum_hold_it_as_its_store_wants_it(output, arch):
     assert both[0].swapped == both[1].swapped == (output.strides[1] == 2)
     written = [op.value.dtype.name for op in laid_out.walk() if isinstance(op, tile.SharedWrite)]
     assert "f32" not in written, "the sum stays in registers"
+
+
+@pytest.mark.parametrize("columns, repeat, waves", [
+    ([16], 1, 1), ([32], 1, 4), ([256], 1, 4), ([257], 1, 8),
+    ([256], 3, 4),                      # one accumulator for all three
+    ([64, 128], 1, 4), ([64, 256], 1, 8)])
+def test_waves_follow_from_the_results_that_stand_side_by_side(columns, repeat, waves):
+    kernel, rows = Kernel("k"), 128 if max(columns) > 32 else max(columns)
+    for n in columns:
+        result = kernel.constant(0.0, (rows, n), dtype("f32"))
+        for _ in range(repeat):
+            a, b = kernel.constant(1.0, (rows, 16), dtype("bf16")), kernel.constant(1.0, (16, n), dtype("bf16"))
+            result = kernel.dot(a, b, result)
+    assert dots.suggested_waves(kernel.program()) == waves

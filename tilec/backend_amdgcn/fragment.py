@@ -194,7 +194,8 @@ def beside(builder: Builder, low: Operand, high: Operand) -> Ref:
 
 
 def joined(builder: Builder, dwords: Sequence[Operand]) -> Ref:
-    """The dwords as one tuple: in place when they already stand side by side, else copied into a new one."""
+    """The dwords as one tuple: in place when they already stand side by side, else copied into a new one of their
+    name."""
     first = dwords[0]
     if (
         isinstance(first, Ref)
@@ -204,7 +205,7 @@ def joined(builder: Builder, dwords: Sequence[Operand]) -> Ref:
         )
     ):
         return Ref(first.register, first.start, len(dwords))
-    result = builder.register("va", len(dwords))
+    result = builder.register("va", len(dwords), first.register.name if isinstance(first, Ref) else "")
     for i, dword in enumerate(dwords):
         builder.copy(result[i], dword)
     return result

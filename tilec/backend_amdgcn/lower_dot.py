@@ -4,7 +4,8 @@ The layouts pass chose the instruction and the operand layouts (`fragments.opera
 operand are consecutive dwords. A swapped dot feeds b to the instruction's A and a to its B, and so computes the
 transposed tile. k is the outer loop, in chunks of the steps that one LDS read feeds; within a chunk the rows follow
 each other. A row's operand for the next chunk is read when the row is done, the columns' in the last row: reads spread
-between the MFMAs, and few registers hold them.
+between the MFMAs, and few registers hold them. Where there is one row, so that a column's operand is used once, no more
+columns are read at a time than keep the reads ahead.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from tilec.ir import tile
 from tilec.ir.core import Op, Value
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Operand, Ref, registers
+
+_AHEAD = 32
+"""Registers of column operands that are read while as many are multiplied, where each is used once."""
 
 
 def _dot(context: Lowering, op: tile.Dot) -> None:
@@ -38,17 +42,19 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
     chunk = max(left.steps_per_read, right.steps_per_read)
     chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
     row_list, column_list = list(left.places), list(right.places)
+    at_once = max(1, _AHEAD // (b_dwords * chunk)) if len(row_list) == 1 else len(column_list)
+    groups = [column_list[start:start + at_once] for start in range(0, len(column_list), at_once)]
+    stages = [(steps, group) for steps in chunks for group in groups]
     left.fetch(row_list, chunks[0])
-    right.fetch(column_list, chunks[0])
-    for number, steps in enumerate(chunks):
-        following = chunks[number + 1] if number + 1 < len(chunks) else range(0)
+    right.fetch(groups[0], chunks[0])
+    for (steps, group), (next_steps, next_group) in zip(stages, [*stages[1:], (range(0), [])]):
         for index, row in enumerate(row_list):
             if index:
-                left.fetch([row_list[index - 1]], following)
+                left.fetch([row_list[index - 1]], next_steps)
             if row == row_list[-1]:
-                right.fetch(column_list, following)
+                right.fetch(next_group, next_steps)
             for step in steps:
-                for column in reversed(column_list):  # the column read last first: one wait covers the step
+                for column in reversed(group):  # the column read last first: one wait covers the step
                     first, second = left.at(row, step), right.at(column, step)
                     start = starts[row, column]
                     if (row, column) not in current:
@@ -62,7 +68,7 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
                         [*((second, first) if op.swapped else (first, second)), current[row, column]],
                     )
                     current[row, column] = result
-        left.fetch(row_list[-1:], following)
+        left.fetch(row_list[-1:], next_steps)
     results = [registers(current[place])[i] for place in starts for i in range(size)]
     context.values[op.result] = Stored(b, op.result.tile_type, results)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tilec.errors import TilecError
 from tilec.ir import tile
-from tilec.ir.core import Program
+from tilec.ir.core import Block, Program
 from tilec.ir.fragments import operand
 from tilec.ir.layout import Layout
 from tilec.target import Mfma, Target
@@ -160,13 +160,22 @@ def _reordered(layout: Layout, axis: int, order: dict[int, int]) -> Layout:
 
 
 def suggested_waves(program: Program) -> int:
-    """Waves of a workgroup where the user names none: 8 (two per SIMD) for dots whose result would take more than half
-    of the registers of 4, fewer than 4 where there is less than an instruction's tile for each."""
-    results = [op.result for op in program.walk() if isinstance(op, tile.Dot)]
-    if not results:
+    """Waves of a workgroup where the user names none: 8 (two per SIMD) where the results of dots that stand side by
+    side would take more than half of the registers of 4, fewer than 4 where there is less than an instruction's tile
+    for each."""
+    blocks = [program.body, *(block for op in program.walk() for block in op.regions)]
+    beside = [_result_sizes(block) for block in blocks]
+    if not any(beside):
         return 4
-    elements = max(result.shape[0] * result.shape[1] for result in results)
-    return 8 if elements > 256 * 128 else 4 if elements >= 32 * 32 else 2 if elements > 16 * 16 else 1
+    together, largest = max(map(sum, beside)), max(size for sizes in beside for size in sizes)
+    return 8 if together > 256 * 128 else 4 if largest >= 32 * 32 else 2 if largest > 16 * 16 else 1
+
+
+def _result_sizes(block: Block) -> list[int]:
+    """Elements of the results of a block's dots, but for those that another of them accumulates into."""
+    dots = [op for op in block.ops if isinstance(op, tile.Dot)]
+    passed_on = {op.accumulator for op in dots}
+    return [op.result.shape[0] * op.result.shape[1] for op in dots if op.result not in passed_on]
 
 
 def _wave_grids(rows: int, columns: int, waves: int) -> list[tuple[int, int]]:
