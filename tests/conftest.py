@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write what goldens should hold instead of comparing")
     parser.addoption("--with-clang", action="store_true",
                      help=f"compare every object that the tests compile with clang's, instead of one in {SAMPLE}")
+    parser.addoption("--errors", action="store_true", help="print how far results that have a bound were off at most")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,3 +37,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     watch = config.stash[WATCH]
     if watch.made:
         terminalreporter.write_line(f"{watch.compared} of {len(watch.made)} objects compared with those of clang")
+    if config.option.errors:
+        from tests.support.proving import errors    # late, so that its asserts are rewritten
+        for (test, result), (error, share) in sorted(errors.items()):
+            terminalreporter.write_line(f"{test} {result}: at most {error:.3g}, {share:.1%} of the bound")

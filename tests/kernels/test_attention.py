@@ -330,3 +330,18 @@ def test_wave_schedules(causal, schedule, lazy, arch):
         arguments, expected, bounds = problem(queries, keys, depth=64, causal=causal, seed=keys, lazy=lazy)
         landing = ("late", "early", "random")[seed % 3]
         run_and_compare(compiled, arguments, expected, bounds=bounds, seed=seed, landing=landing)
+
+
+@pytest.mark.parametrize("depth, loads, perms, writes", [(64, 2, 4, 4), (128, 4, 8, 4)])
+def test_what_transposing_v_costs_gfx942(depth, loads, perms, writes):
+    """For each tile of 64 keys and wave of eight. Without it: depth / 64 loads and writes of 16 bytes, as K has."""
+    q = tc.spec("bf16", (1, 2, 512, depth))
+    arguments = {"Q": q, "K": q, "V": q, "O": q, "LSE": tc.spec("f32", (1, 2, 512)), "scale": 0.1}
+    kernel = tc.kernel(attention.function, waves=8)
+    counts = Counter(Steady(kernel.compile(**arguments, arch="gfx942", D=depth, BM=256, BN=64)).names)
+    tiles = counts["v_mfma_f32_32x32x8_bf16"] // (depth // 2)
+    assert tiles and counts["v_perm_b32"] == tiles * (16 + perms)           # 16 put two weights of P in a register
+    assert counts["buffer_load_dwordx4"] == counts["ds_write_b128"] == tiles * depth // 64                          # K
+    assert counts["buffer_load_dwordx2"] == tiles * loads
+    assert counts["ds_write_b64"] + counts["ds_write_b32"] == tiles * writes
+    assert counts["ds_read_b64"] == tiles * depth // 4

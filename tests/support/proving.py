@@ -8,6 +8,7 @@ The chain of truth: reference == interpreter(traced) == interpreter(clustered) =
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,9 @@ from tilec.ir.core import Program
 
 Arrays = dict[str, np.ndarray]
 LANDINGS = ("late", "early", "random")
+
+errors: dict[tuple[str, str], tuple[float, float]] = {}
+"""By test and result, for --errors: how far compiled kernels were off at most, and the largest share of a bound."""
 
 
 def prove(kernel: Kernel, arguments: Mapping[str, Any], arch: str, expected: Arrays, *, bounds: Arrays | None = None,
@@ -44,10 +48,22 @@ def run_and_compare(compiled: CompiledKernel, arguments: Mapping[str, Any], expe
         if not isinstance(value, np.ndarray):
             continue
         want = expected.get(name, before[name])
-        fault = difference(value, want, bounds.get(name) if bounds and name in expected else None)
+        bound = bounds.get(name) if bounds and name in expected else None
+        fault = difference(value, want, bound)
+        if bound is not None:
+            _remember(name, value, want, bound)
         assert not fault, f"{compiled.name} on {compiled.arch}: {name}: {fault}; " + blame(compiled, before, expected,
                                                                                            bounds)
         assert isinstance(value.base, np.ndarray) and intact(value), f"{name} is written beside its elements"
+
+
+def _remember(name: str, got: np.ndarray, want: np.ndarray, bound: np.ndarray) -> None:
+    with np.errstate(all="ignore"):
+        error = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        found = [float(np.max(x, where=np.isfinite(x), initial=0)) for x in (error, error / bound)]
+    key = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].partition("[")[0], name
+    before = errors.get(key, (0.0, 0.0))
+    errors[key] = max(before[0], found[0]), max(before[1], found[1])
 
 
 def difference(got: np.ndarray, want: np.ndarray, bound: np.ndarray | None = None) -> str:
