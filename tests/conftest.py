@@ -38,6 +38,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if watch.made:
         terminalreporter.write_line(f"{watch.compared} of {len(watch.made)} objects compared with those of clang")
     if config.option.errors:
-        from tests.support.proving import errors    # late, so that its asserts are rewritten
+        from tests.support.proving import errors  # late, so that its asserts are rewritten
         for (test, result), (error, share) in sorted(errors.items()):
             terminalreporter.write_line(f"{test} {result}: at most {error:.3g}, {share:.1%} of the bound")
