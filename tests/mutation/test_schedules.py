@@ -11,7 +11,7 @@ import pytest
 
 from tests.mutation.judging import by_emulator, by_kind, drawn, faulty, verdict
 from tests.mutation.mutants import mutants
-from tests.schedules.cases import ARCHITECTURES, attention_launch, launch
+from tests.schedules.cases import ARCHITECTURES, ATTENTION, attention_launch, launch
 
 OF_ANY_SCHEDULE = {"wait deleted", "wait weakened", "wait moved", "barrier deleted", "barrier before its wait"}
 KINDS = OF_ANY_SCHEDULE | {"barrier moved", "halves exchanged", "priority deleted"}
@@ -60,10 +60,11 @@ def test_all_mutants_are_noticed(arch, schedule, size):
 
 # -- attention
 
-@pytest.mark.parametrize("depth, causal", [(64, True), (128, False)])
+@pytest.mark.parametrize("schedule, depth, causal", [
+    ("simple", 64, True), ("simple", 128, False), ("pingpong(mfma=32)", 64, True)])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_a_slice_of_attentions_mutants_is_noticed(arch, depth, causal):             # BL-01, BL-02, BL-07
-    attention = attention_launch(arch, depth, causal)
+def test_a_slice_of_attentions_mutants_is_noticed(arch, schedule, depth, causal):   # BL-01, BL-02, BL-07
+    attention = attention_launch(arch, depth, causal, schedule)
     some = drawn(attention.kernel, 3)
     assert {mutant.kind for mutant in some} >= OF_ANY_SCHEDULE
     assert faulty(some, attention) == []
@@ -72,7 +73,8 @@ def test_a_slice_of_attentions_mutants_is_noticed(arch, depth, causal):         
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("schedule", ATTENTION)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_all_mutants_of_attention_are_noticed(arch, depth, causal):
-    attention = attention_launch(arch, depth, causal)
+def test_all_mutants_of_attention_are_noticed(arch, schedule, depth, causal):
+    attention = attention_launch(arch, depth, causal, schedule)
     assert faulty(mutants(attention.kernel.machine), attention) == []

@@ -20,6 +20,7 @@ from tilec.dtypes import DTYPES
 from tilec.frontend.jit import CompiledKernel
 
 ARCHITECTURES = ("gfx942", "gfx950")
+ATTENTION = ("simple", "pingpong(mfma=32)")
 SCHEDULES = ("simple", "pingpong", "interleave", "halves")
 WAVE_SCHEDULES = SCHEDULES[1:]
 ROWS = 1024             # of the specs: whole cache lines apart, as the placed tensors are
@@ -65,9 +66,9 @@ def launch(schedule: str, arch: str, tile: int = 128) -> Launch:
 
 
 @cache
-def attention_launch(arch: str, depth: int, causal: bool) -> Launch:
-    """Two workgroups, the second of a few rows; five whole tiles of keys and a partial one, of which the causal mask
-    lets each workgroup see another number."""
+def attention_launch(arch: str, depth: int, causal: bool, schedule: str = "simple") -> Launch:
+    """Rows for one workgroup and a part (simple) or a part of one; five whole tiles of keys and a partial one, not all
+    of which the causal mask lets each row see."""
     def arguments() -> dict[str, Any]:
         lengths = {"Q": 140, "K": 5 * 64 + 9, "V": 5 * 64 + 9}
         tensors = {name: placed(normal((1, 1, length, depth), "bf16", seed), wide_rows)
@@ -75,4 +76,6 @@ def attention_launch(arch: str, depth: int, causal: bool) -> Launch:
         o, lse = np.zeros_like(tensors["Q"]), np.zeros((1, 1, 140), np.float32)
         return {**tensors, "O": placed(o, wide_rows), "LSE": placed(lse), "scale": depth**-0.5}
 
-    return Launch(attention.compile(**arguments(), arch=arch, causal=causal, D=depth, verify=True), arguments)
+    rows = 128 if schedule == "simple" else 256
+    return Launch(attention.compile(**arguments(), arch=arch, schedule=schedule, causal=causal, D=depth, BM=rows,
+                                    verify=True), arguments)

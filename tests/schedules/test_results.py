@@ -11,6 +11,7 @@ import tilec as tc
 from kernels.gemm import gemm
 from tests.schedules.cases import (
     ARCHITECTURES,
+    ATTENTION,
     ROWS,
     SCHEDULES,
     WAVE_SCHEDULES,
@@ -120,17 +121,19 @@ def test_many_seeds_and_landings(arch, schedule, size):
     same_under(launch(schedule, arch, size), range(50))
 
 
+@pytest.mark.parametrize("schedule", ATTENTION)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_seeds_and_landings_of_attention(arch):                                     # BL-01, BL-02, BL-07
-    same_under(attention_launch(arch, 64, True), range(5))
+def test_seeds_and_landings_of_attention(arch, schedule):                           # BL-01, BL-02, BL-07
+    same_under(attention_launch(arch, 64, True, schedule), range(5))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("schedule", ATTENTION)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_many_seeds_and_landings_of_attention(arch, depth, causal):
-    same_under(attention_launch(arch, depth, causal), range(50))
+def test_many_seeds_and_landings_of_attention(arch, schedule, depth, causal):
+    same_under(attention_launch(arch, depth, causal, schedule), range(50))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
