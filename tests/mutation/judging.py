@@ -78,7 +78,10 @@ def drawn(kernel: CompiledKernel, count: int) -> list[Mutant]:
 
 
 def excused(mutant: Mutant) -> bool:
-    return (mutant.kind, mutant.instruction.note) in EXCUSED
+    """A right program: one of EXCUSED, or one of two barriers with nothing between, or a barrier on the other side of
+    an access to a buffer that it does not guard, where all waves are together."""
+    return ((mutant.kind, mutant.instruction.note) in EXCUSED or mutant.kind == "barrier deleted" and mutant.repeated
+            or mutant.kind == "barrier moved" and not mutant.apart)
 
 
 def table(launch: Launch) -> Counter[tuple[str, str]]:

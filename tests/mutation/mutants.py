@@ -24,12 +24,15 @@ COUNTERS = {"vmcnt": "vm", "lgkmcnt": "lgkm"}
 class Mutant:
     """`kind` is 'wait deleted', 'wait weakened', 'wait moved', 'barrier deleted', 'barrier before its wait', 'barrier
     moved', 'halves exchanged', 'priority deleted', 'wait states deleted' or 'wait states shortened'; `instruction` is
-    the one that was changed."""
+    the one that was changed. `apart`: half of the waves may be behind there; `repeated`: a barrier stands behind it,
+    with no access to LDS between."""
 
     kind: str
     instruction: Instruction
     block: str
     program: Program
+    apart: bool
+    repeated: bool
 
     def __str__(self) -> str:
         counts = " ".join(f"{name}({value})" for name, value in self.instruction.modifiers)
@@ -40,12 +43,15 @@ def mutants(program: Program) -> Iterator[Mutant]:
     """All mutants of a program in form final."""
     table = rows(program.arch)
     staggered = any(instruction.modifier("half") for instruction in program.instructions())
+    apart = False                       # each half's own barrier turns this over: one before a loop, one behind it
     for at, block in enumerate(program.blocks):
         after = program.blocks[at + 1].instructions if at + 1 < len(program.blocks) else ()
         for place, instruction in enumerate(block.instructions):
+            repeated = _meets_barrier(block.instructions[place + 1:])
             for kind, body in _changes(block.instructions, place, after, table, staggered):
                 blocks = (*program.blocks[:at], block.replace(instructions=body), *program.blocks[at + 1:])
-                yield Mutant(kind, instruction, block.label, program.replace(blocks=blocks))
+                yield Mutant(kind, instruction, block.label, program.replace(blocks=blocks), apart, repeated)
+        apart ^= any(instruction.modifier("half") for instruction in block.instructions)
 
 
 def refusal(mutant: Mutant, clustered: TileProgram | None = None) -> str:
@@ -80,6 +86,11 @@ def _changes(body: Body, place: int, following: Body, table: Mapping[str, Row], 
                 yield "wait states shortened", (*before, instruction.replace(src=(Immediate(count.value - 1),)), *after)
         case op if op in EXCHANGED and following and following[0].modifier("half"):
             yield "halves exchanged", (*before, instruction.replace(op=EXCHANGED[op]), *after)
+
+
+def _meets_barrier(body: Body) -> bool:
+    """A barrier comes before any access to LDS."""
+    return next((i.op == "s_barrier" for i in body if i.op == "s_barrier" or i.shared is not None), False)
 
 
 def _of_wait(before: Body, wait: Instruction, after: Body, table: Mapping[str, Row]) -> Changes:
