@@ -396,15 +396,17 @@ class _Clustered:
         for number, (fills, rest) in enumerate(rounds):
             if number:
                 overwritten = [(read.results[-1], t - self.slots) for op, t in fills for read in self._reads(op)]
-                self._barrier(b, overwritten, "hand over")
+                self._barrier(b, {"hand over": overwritten})
             for op, t in fills:
                 self._run(b, op, t, loop.lower, t, t % self.slots)
             published = self._before_first_trip("publish") if number == len(rounds) - 1 else []
             published += [(self._filler(op).results[-1], t) for op, t in rest if isinstance(op, tile.SharedRead)]
-            self._barrier(b, published, "publish")
+            handed_over = [] if rest or number < len(rounds) - 1 else self._before_first_trip("hand over")
+            self._barrier(b, {"publish": published, "hand over": handed_over})
             for op, t in rest:
                 self._run(b, op, t, loop.lower, t, t % self.slots)
-        self._barrier(b, self._before_first_trip("hand over"), "hand over")
+        if rounds[-1][1]:
+            self._barrier(b, {"hand over": self._before_first_trip("hand over")})
         if self.plan.shape.stagger:
             b.emit(tile.Barrier((), "phase", "trailing", where=loop.where))
 
@@ -425,9 +427,14 @@ class _Clustered:
             rounds[number[key]][not isinstance(key[0], filling)].append(key)
         return rounds
 
-    def _barrier(self, b: Builder, keys: list[Key], reason: str) -> None:
-        tokens = tuple(dict.fromkeys(self.names[key] for key in keys if key in self.names))
+    def _barrier(self, b: Builder, awaited: dict[str, list[Key]]) -> None:
+        """One barrier for all that is there to be awaited, by reason."""
+        found = {
+            reason: [self.names[key] for key in keys if key in self.names] for reason, keys in awaited.items()
+        }
+        tokens = tuple(dict.fromkeys(token for some in found.values() for token in some))
         if tokens:
+            reason = " and ".join(reason for reason, some in found.items() if some)
             b.emit(tile.Barrier(tokens, reason, where=self.ops_.loop.where))
 
     def _before_first_trip(self, reason: str) -> list[Key]:
