@@ -5,7 +5,8 @@ operand are consecutive dwords. A swapped dot feeds b to the instruction's A and
 transposed tile. k is the outer loop, in chunks of the steps that one LDS read feeds; within a chunk the rows follow
 each other. A row's operand for the next chunk is read when the row is done, the columns' in the last row: reads spread
 between the MFMAs, and few registers hold them. Where there is one row, so that a column's operand is used once, no more
-columns are read at a time than keep the reads ahead.
+columns are read at a time than keep the reads ahead; and sums that start at 0 take their registers one by one, as
+operands that are all read become free.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
         starts[row // rows * rows, column // columns * columns] = first
 
     chunk = max(left.steps_per_read, right.steps_per_read)
-    chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
     row_list, column_list = list(left.places), list(right.places)
     at_once = max(1, _AHEAD // (b_dwords * chunk)) if len(row_list) == 1 else len(column_list)
+    if len(row_list) == 1 and isinstance(right.fragment, Stored) and _is_zero(accumulator):
+        chunk, at_once = 2 * chunk, 1
+    chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
     groups = [column_list[start:start + at_once] for start in range(0, len(column_list), at_once)]
     stages = [(steps, group) for steps in chunks for group in groups]
     left.fetch(row_list, chunks[0])
@@ -105,6 +108,10 @@ def _places(layout: Layout, fragment: Fragment, count: int, free: int) -> dict[i
     for first in range(0, layout.items, items):
         places.setdefault(layout.item_offset(first)[free], []).append(first * fragment.bits // 32)
     return places
+
+
+def _is_zero(accumulator: Fragment) -> bool:
+    return all(accumulator.dword(i) == Immediate(0) for i in range(accumulator.dwords))
 
 
 def _accumulator(context: Lowering, dwords: list[Operand]) -> Operand:
