@@ -22,7 +22,7 @@ from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
 from tilec.ir.verify import verify
 from tilec.passes.barriers import insert_barriers
-from tilec.passes.cluster import MOST_OVERLAP, cluster
+from tilec.passes.cluster import CLUSTERS, COPIES_AHEAD, DOTS_AHEAD, NOTHING_AHEAD, cluster
 from tilec.passes.grid_order import order_grid
 from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
@@ -38,13 +38,12 @@ AnyProgram = Program | machine.Program
 
 @dataclass(frozen=True)
 class Options:
-    """What passes may ask about: the architecture and the schedule; how much of a named schedule's overlap to aim at
-    (`passes/cluster.py`), into how many slices of k to cut dots, how many SGPRs to spend on what is hoisted out of
-    loops (None: any number)."""
+    """What passes may ask about: the architecture and the schedule; how much shall overlap (`passes/cluster.py`), into
+    how many slices of k to cut dots, how many SGPRs to spend on what is hoisted out of loops (None: any number)."""
 
     target: Target
     schedule: Schedule | None
-    overlap: int = MOST_OVERLAP
+    overlap: int = DOTS_AHEAD
     slices: int = 1
     room: int | None = None
 
@@ -75,7 +74,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
     Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target, o.schedule))),
     Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap), knob="overlap"),
-    Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target)),
+    Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target) if o.overlap >= COPIES_AHEAD else p),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
     Pass("lower", "clustered", "virtual",
@@ -158,7 +157,7 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
         except OverBudget as error:
             refused = refused or error
             continue
-        if not options.overlap or not _moves_between_files(made.machine):
+        if options.overlap < CLUSTERS or not _moves_between_files(made.machine):
             return made
         crowded = crowded or made
     if crowded is None:
@@ -168,14 +167,16 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
 
 
 def _attempts(program: Program, target: Target, schedule: Schedule | None) -> Iterator[Options]:
-    """From the most that is in registers and LDS at once to the least: a named schedule may do with less overlap, dots
-    with slices of k, down to leaving loops to the pipeline. What a schedule spells out stays as it is."""
-    fixed = schedule is not None and not schedule.is_named
-    named = schedule is not None and schedule.is_named and schedule.name != "simple"
+    """From the most that is in registers and LDS at once to the least: less overlap, dots in slices of k. What a
+    schedule spells out stays as it is."""
+    if schedule is not None and not schedule.is_named:
+        yield Options(target, schedule)
+        return
     slices = [1]
-    while not fixed and not (schedule and schedule.pins) and slice_k(program, target, 2 * slices[-1]) is not program:
+    while not (schedule and schedule.pins) and slice_k(program, target, 2 * slices[-1]) is not program:
         slices.append(2 * slices[-1])
-    for overlaps in (range(MOST_OVERLAP, 0, -1), [0]) if named else ([MOST_OVERLAP if fixed else 0],):
+    waves = [] if schedule is None or schedule.name == "simple" else [(DOTS_AHEAD, CLUSTERS)]
+    for overlaps in (*waves, (COPIES_AHEAD,), (NOTHING_AHEAD,)):
         for count in slices:
             yield from (Options(target, schedule, overlap, count) for overlap in overlaps)
 

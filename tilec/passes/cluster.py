@@ -40,14 +40,14 @@ Key = tuple[Value, int]  # a value of the loop body, for the tile so many trips 
 Early = tuple[Op, int]  # an op that runs before the loop, for that tile
 
 
-MOST_OVERLAP = 2
-"""0: loops are left to the pipeline; 1: in clusters; 2: a dot that another one waits for runs ahead, too."""
+NOTHING_AHEAD, COPIES_AHEAD, CLUSTERS, DOTS_AHEAD = range(4)
+"""How much overlaps: nothing; copies a trip ahead (`pipeline.py`); the clusters of a wave schedule; and in these, a dot
+that another one waits for a trip ahead."""
 
 
-def cluster(program: Program, target: Target, schedule: Schedule | None, overlap: int = MOST_OVERLAP) -> Program:
-    """The program with its filling loops in clusters, where the schedule has any. `overlap` holds for a named
-    schedule."""
-    if schedule is None or (schedule.is_named and (schedule.name == "simple" or not overlap)):
+def cluster(program: Program, target: Target, schedule: Schedule | None, overlap: int = DOTS_AHEAD) -> Program:
+    """The program with its filling loops in clusters, where the schedule has any and `overlap` admits them."""
+    if schedule is None or overlap < CLUSTERS or (schedule.is_named and schedule.name == "simple"):
         return program
     if not (schedule.is_named or schedule.clusters or schedule.rings or schedule.ahead or schedule.stagger > 1):
         return program  # it says how many waves, which registers or what order, and nothing of clusters
@@ -154,7 +154,7 @@ def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule, ov
     shape = Shape(slots, stagger)
     if schedule.is_named:
         plan = cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave
-        clusters = plan(ops, shape, overlap == MOST_OVERLAP)
+        clusters = plan(ops, shape, overlap == DOTS_AHEAD)
     else:
         clusters = cluster_plans.custom(ops, shape, schedule)
     new = {r: r.like(replace(r.shared_type, slots=slots)) for r in rings}
@@ -526,4 +526,4 @@ def _named(op: Op) -> str:
     return f"the {kind} of {value.name.removesuffix('_lds') or '?'}"
 
 
-__all__ = ["cluster", "loop_ops"]
+__all__ = ["CLUSTERS", "COPIES_AHEAD", "DOTS_AHEAD", "NOTHING_AHEAD", "cluster", "loop_ops"]
