@@ -43,7 +43,7 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
     chunk = max(left.steps_per_read, right.steps_per_read)
     row_list, column_list = list(left.places), list(right.places)
     at_once = max(1, _AHEAD // (b_dwords * chunk)) if len(row_list) == 1 else len(column_list)
-    if len(row_list) == 1 and isinstance(right.fragment, Stored) and _is_zero(accumulator):
+    if len(row_list) == 1 and isinstance(right.fragment, Stored) and context.is_zero(op.accumulator):
         chunk, at_once = 2 * chunk, 1
     chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
     groups = [column_list[start:start + at_once] for start in range(0, len(column_list), at_once)]
@@ -108,10 +108,6 @@ def _places(layout: Layout, fragment: Fragment, count: int, free: int) -> dict[i
     for first in range(0, layout.items, items):
         places.setdefault(layout.item_offset(first)[free], []).append(first * fragment.bits // 32)
     return places
-
-
-def _is_zero(accumulator: Fragment) -> bool:
-    return all(accumulator.dword(i) == Immediate(0) for i in range(accumulator.dwords))
 
 
 def _accumulator(context: Lowering, dwords: list[Operand]) -> Operand:

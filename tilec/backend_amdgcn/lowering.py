@@ -175,6 +175,10 @@ class Lowering:
                 within.add(maker)
                 work += [v for v in maker.operands if isinstance(v.type, TileType)]
 
+    def is_zero(self, value: Value) -> bool:
+        maker = self._maker.get(value)
+        return isinstance(maker, tile.Constant) and maker.value == 0
+
     def source_of(self, value: Value) -> tuple[Value, list[Op]]:
         """The tile that a tile repeats or relabels, and the ops that do so."""
         ops: list[Op] = []
