@@ -16,7 +16,7 @@ from tilec.backend_amdgcn import clustercheck
 from tilec.ir import tile
 from tilec.ir.core import definitions
 from tilec.passes import cluster_plans
-from tilec.passes.cluster import loop_ops
+from tilec.passes.loop_ops import loop_ops
 
 SCHEDULES = ("pingpong", "interleave")
 SPEC = tc.spec("bf16", (1024, 1024))

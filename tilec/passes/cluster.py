@@ -31,7 +31,8 @@ from tilec.ir.core import (
 )
 from tilec.ir.schedule import Schedule
 from tilec.passes import cluster_plans
-from tilec.passes.cluster_plans import Cluster, LoopOps, Shape
+from tilec.passes.cluster_plans import Cluster, Shape
+from tilec.passes.loop_ops import LoopOps, loop_ops
 from tilec.passes.place_lds import ring_bytes, room_beside
 from tilec.target import Target
 
@@ -86,52 +87,6 @@ class _Plan:
     clusters: list[Cluster]
     shape: Shape
     rings: dict[Value, Value]
-
-
-def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
-    """The loop's ops by kind; None where it fills no ring, or a fill depends on what the trip computes, or its step is
-    not 1."""
-    body, counter = loop.body.ops, loop.body.params[0]
-    step = defining.get(loop.step)
-    copies = tuple(op for op in body if isinstance(op, tile.AsyncCopy))
-    results = {op.results[0]: op for op in body if isinstance(op, tile.Load)}
-    writes = tuple(op for op in body if isinstance(op, tile.SharedWrite) and op.value in results)
-    loads = tuple(results[w.value] for w in writes)
-    if not (copies or loads) or (copies and loads) or not isinstance(step, tile.Constant) or step.value != 1:
-        return None
-    fills = (*copies, *loads)
-    if any(i is counter and not ok for f in fills for i, ok in zip(f.indices, f.inside or (False,) * len(f.indices))):
-        return None
-    index: list[Op] = []
-    wanted = {v for f in fills for v in f.operands}
-    for op in reversed(body):
-        if op not in fills and set(op.results) & wanted:
-            if op.effect or op.regions:
-                return None
-            index.insert(0, op)
-            wanted |= set(op.operands)
-    inside = {r for op in body for r in op.results} | set(loop.body.params)
-    known = {counter, *(r for op in index for r in op.results)}
-    if any(v in inside and v not in known for f in fills for v in f.operands):
-        return None
-    rings = {f.buffer for f in (*copies, *writes)}
-    reads = tuple(op for op in body if isinstance(op, tile.SharedRead) and op.buffer in rings)
-    dots = tuple(op for op in body if isinstance(op, tile.Dot))
-    taken = {*fills, *writes, *reads, *dots}
-    used = {v for op in body if op not in index and op not in fills for v in op.operands}
-    for op in reversed(index):      # what not only copies need is computed once more, with the rest
-        if used.intersection(op.results):
-            used.update(op.operands)
-    rest = tuple(op for op in body if op not in taken and (op not in index or used.intersection(op.results)))
-    if not dots or not reads or any(op.regions or op.effect for op in rest):
-        return None
-    changing = {*loop.body.params, *(r for op in taken for r in op.results)}
-    for op in rest:
-        if changing.intersection(op.operands):
-            changing.update(op.results)
-    others = tuple(op for op in rest if changing.intersection(op.results))
-    constant = tuple(op for op in rest if op not in others)
-    return LoopOps(loop, tuple(index), copies, loads, writes, reads, dots, others, constant)
 
 
 def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule, overlap: int) -> _Plan | None:
@@ -526,4 +481,4 @@ def _named(op: Op) -> str:
     return f"the {kind} of {value.name.removesuffix('_lds') or '?'}"
 
 
-__all__ = ["CLUSTERS", "COPIES_AHEAD", "DOTS_AHEAD", "NOTHING_AHEAD", "cluster", "loop_ops"]
+__all__ = ["CLUSTERS", "COPIES_AHEAD", "DOTS_AHEAD", "NOTHING_AHEAD", "cluster"]

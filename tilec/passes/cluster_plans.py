@@ -16,6 +16,7 @@ from tilec.errors import TilecError
 from tilec.ir import tile
 from tilec.ir.core import Op, Value
 from tilec.ir.schedule import Schedule
+from tilec.passes.loop_ops import LoopOps
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,38 +36,6 @@ class Cluster:
     items: list[Placed] = field(default_factory=list)
     priority: int = 0
     barrier: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class LoopOps:
-    """The ops of a loop that fills rings in LDS and reads them: `copies` (straight to LDS) or `loads` and `writes`
-    (through registers), `reads`, `dots`, and `others`, which need no LDS; `index` is what only copies need, `constant`
-    what is the same in every trip. All in program order."""
-
-    loop: tile.For
-    index: tuple[Op, ...]
-    copies: tuple[tile.AsyncCopy, ...]
-    loads: tuple[tile.Load, ...]
-    writes: tuple[tile.SharedWrite, ...]
-    reads: tuple[tile.SharedRead, ...]
-    dots: tuple[tile.Dot, ...]
-    others: tuple[Op, ...]
-    constant: tuple[Op, ...] = ()
-
-    @property
-    def direct(self) -> bool:
-        return not self.loads
-
-    def fill(self, ring: Value) -> Op:
-        """The op that fills a ring (of a copy through registers: the load)."""
-        for copy in self.copies:
-            if copy.buffer is ring:
-                return copy
-        write = next(w for w in self.writes if w.buffer is ring)
-        return next(load for load in self.loads if load.result is write.value)
-
-    def write(self, load: Op) -> tile.SharedWrite:
-        return next(w for w in self.writes if w.value is load.results[0])
 
 
 @dataclass(frozen=True)
