@@ -127,12 +127,14 @@ class CompileReport:
     def as_json(self) -> dict[str, Any]:
         described = self.object.as_json()
         return {"kernel": self.compiled.name, "arch": self.compiled.arch, "seconds": dict(self.compiled.seconds),
+                "compromises": list(self.compiled.compromises),
                 **{key: described[key] for key in ("resources", "loops", "histogram")}}
 
     def as_text(self) -> str:
         seconds = self.compiled.seconds
         passes = "  ".join(f"{name} {1000 * taken:.1f}" for name, taken in seconds.items())
-        return "\n".join([*self.object.summary(), f"; {1000 * sum(seconds.values()):.1f} ms: {passes}"])
+        compromises = (f"; {text}" for text in self.compiled.compromises)
+        return "\n".join([*self.object.summary(), *compromises, f"; {1000 * sum(seconds.values()):.1f} ms: {passes}"])
 
 
 def _defaults(kernel: Kernel, module: ModuleType) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any
 from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
 from tilec.backend_amdgcn.assemble import assemble
 from tilec.backend_amdgcn.lower import ROOM, lower
-from tilec.errors import InternalError, OutOfScalars, OverBudget
-from tilec.ir import machine
+from tilec.errors import InternalError, OutOfScalars, OverBudget, Unscheduled
+from tilec.ir import machine, tile
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
 from tilec.ir.verify import verify
@@ -73,8 +73,10 @@ PIPELINE: tuple[Pass, ...] = (
          knob="slices"),
     Pass("split_tails", "traced", "traced", lambda p, o: simplify(split_tails(p))),
     Pass("layouts", "traced", "laid_out", lambda p, o: remove_dead(assign_layouts(p, o.target, o.schedule))),
-    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap), knob="overlap"),
-    Pass("pipeline", "laid_out", "laid_out", lambda p, o: pipeline(p, o.target) if o.overlap >= COPIES_AHEAD else p),
+    Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap),
+         knob="overlap"),
+    Pass("pipeline", "laid_out", "laid_out",
+         lambda p, o: pipeline(p, o.target) if o.overlap >= COPIES_AHEAD else p),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
     Pass("lower", "clustered", "virtual",
@@ -100,7 +102,8 @@ class Stages(dict[str, AnyProgram]):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel. `seconds` holds the time of each pass."""
+    """A compiled kernel. `seconds` holds the time of each pass, `compromises` what the program or its schedule had to
+    do without to fit, in words."""
 
     traced: Program
     arch: str
@@ -109,6 +112,7 @@ class Compiled:
     asm: str
     object: bytes
     seconds: Mapping[str, float] = field(default_factory=dict)
+    compromises: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -151,14 +155,18 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
     attempt = _Attempt(program, verify)
     refused: OverBudget | None = None
     crowded: Compiled | None = None
+    because: list[str] = []
     for options in _attempts(program, target(arch), schedule):
         try:
             made = attempt.compile(options)
-        except OverBudget as error:
-            refused = refused or error
+        except (OverBudget, Unscheduled) as error:
+            because.append(error.what)
+            if isinstance(error, OverBudget):
+                refused = refused or error
             continue
         if options.overlap < CLUSTERS or not _moves_between_files(made.machine):
-            return made
+            return replace(made, compromises=tuple(_compromises(options, *because)))
+        because.append("values would move between VGPRs and AGPRs in a loop")
         crowded = crowded or made
     if crowded is None:
         assert refused is not None
@@ -175,10 +183,24 @@ def _attempts(program: Program, target: Target, schedule: Schedule | None) -> It
     slices = [1]
     while not (schedule and schedule.pins) and slice_k(program, target, 2 * slices[-1]) is not program:
         slices.append(2 * slices[-1])
-    waves = [] if schedule is None or schedule.name == "simple" else [(DOTS_AHEAD, CLUSTERS)]
+    loops = [op for op in program.walk() if isinstance(op, tile.For)]
+    dots = any(isinstance(op, tile.Dot) for loop in loops for op in loop.body.walk())
+    waves = [(DOTS_AHEAD, CLUSTERS)] if dots and schedule is not None and schedule.name != "simple" else []
     for overlaps in (*waves, (COPIES_AHEAD,), (NOTHING_AHEAD,)):
         for count in slices:
             yield from (Options(target, schedule, overlap, count) for overlap in overlaps)
+
+
+def _compromises(options: Options, because: str = "no loop has a dot", *_: str) -> Iterator[str]:
+    if options.schedule is not None and options.schedule.is_named and options.schedule.name != "simple":
+        if options.overlap < CLUSTERS:
+            yield f"schedule {options.schedule.name} serves no loop here: {because}"
+        elif options.overlap == CLUSTERS:
+            yield f"no dot runs ahead of those that need it: {because}"
+    if options.overlap == NOTHING_AHEAD:
+        yield f"nothing is copied ahead: {because}"
+    if options.slices > 1:
+        yield f"dots are computed in {options.slices} slices of k: {because}"
 
 
 class _Attempt:

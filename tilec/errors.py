@@ -62,6 +62,10 @@ class OutOfScalars(OverBudget):
     """SGPRs are what runs out: a program that hoists less out of its loops may need fewer."""
 
 
+class Unscheduled(TilecError):
+    """A named schedule serves no loop of the program; the compiler goes on with less of it, or without."""
+
+
 class InternalError(TilecError):
     """A bug of tilec's own, never the user's: a pass broke its promise, or generated text did not assemble."""
 

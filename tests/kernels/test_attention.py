@@ -323,8 +323,7 @@ def test_wave_schedules(causal, schedule, lazy, arch):
     arguments, _, _ = problem(33, 33, depth=64)
     options = {"causal": causal, "lazy": lazy, **sizes}
     compiled = attention.compile(**arguments, arch=arch, schedule=schedule, verify=True, **options)
-    clustered = any(isinstance(op, tile.ClusterBegin) for op in compiled.stages["cluster"].walk())
-    assert clustered == (schedule != "interleave" or arch == "gfx950")
+    assert any(isinstance(op, tile.ClusterBegin) for op in compiled.stages["cluster"].walk())
     lengths = [(33, 0), (1, 1), (5, 64), (300, 128), (64, 131), (65, 192), (131, 257), (31, 320), (31, 391), (2, 448)]
     for seed, (queries, keys) in enumerate(lengths):
         arguments, expected, bounds = problem(queries, keys, depth=64, causal=causal, seed=keys, lazy=lazy)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilec.dtypes import dtype
-from tilec.errors import TilecError
+from tilec.errors import TilecError, Unscheduled
 from tilec.ir import tile
 from tilec.ir.core import (
     Block,
@@ -47,7 +47,8 @@ that another one waits for a trip ahead."""
 
 
 def cluster(program: Program, target: Target, schedule: Schedule | None, overlap: int = DOTS_AHEAD) -> Program:
-    """The program with its filling loops in clusters, where the schedule has any and `overlap` admits them."""
+    """The program with its filling loops in clusters, where the schedule has any and `overlap` admits them. Raises
+    Unscheduled where a named schedule serves no loop."""
     if schedule is None or overlap < CLUSTERS or (schedule.is_named and schedule.name == "simple"):
         return program
     if not (schedule.is_named or schedule.clusters or schedule.rings or schedule.ahead or schedule.stagger > 1):
@@ -61,24 +62,27 @@ def cluster(program: Program, target: Target, schedule: Schedule | None, overlap
         )
     defining = definitions(program.body)
     chosen: dict[tile.For, _Plan] = {}
+    refused: TilecError | None = None
     for op in program.walk():
         if isinstance(op, tile.For) and (ops := loop_ops(op, defining)) is not None:
             try:
                 plan = _plan(ops, program, target, schedule, overlap)
-                if plan is not None:
-                    _Clustered(plan)
-                    chosen[op] = plan
-            except TilecError:
+                _Clustered(plan)
+                chosen[op] = plan
+            except TilecError as error:
                 if not schedule.is_named:
                     raise  # a named schedule serves every loop; this one goes without
-    if not chosen and not schedule.is_named:
+                refused = refused or error
+    if not chosen and schedule.is_named:
+        raise Unscheduled(refused.what if refused else "no loop loads tiles by its counter and multiplies them")
+    if not chosen:
         raise TilecError(
             f"schedule {schedule.name} finds no loop to schedule",
             where=program.where,
             limit="it needs a loop that loads tiles by its counter and multiplies them",
             fix="use the schedule 'simple'",
         )
-    return program.replace(body=_Rewrite(chosen).block(program.body)) if chosen else program
+    return program.replace(body=_Rewrite(chosen).block(program.body))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +93,13 @@ class _Plan:
     rings: dict[Value, Value]
 
 
-def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule, overlap: int) -> _Plan | None:
+def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule, overlap: int) -> _Plan:
     rings = list(dict.fromkeys(f.buffer for f in (*ops.copies, *ops.writes)))
     stagger = 1 if schedule.name == "pingpong" or schedule.stagger > 1 else 0
     asked = schedule.option("buffers") or max((n for _, n in schedule.rings), default=2)
     room = room_beside(program, ops.loop, rings, target) // max(1, sum(ring_bytes(r) for r in rings))
     slots = min(asked, room) if ops.direct else 1 if room < 2 or schedule.is_named else asked
     if ops.direct and slots < 2 or slots < 1 or not schedule.is_named and slots < asked:
-        if schedule.is_named:
-            return None
         listing = ", ".join(f"{r.name.removesuffix('_lds')} {ring_bytes(r)}" for r in rings)
         raise TilecError(
             f"schedule {schedule.name} needs {asked} buffers of each tile",
