@@ -55,6 +55,15 @@ def test_code_and_constants_of_any_size(size: int):
     compare_with_clang(text, "gfx950", link(llvm.assemble(text, "gfx950")))
 
 
+@pytest.mark.parametrize("constants, code", [*((size, 1) for size in range(2048, 4096 + 64, 64)),
+                                             *((1, size) for size in range(1018, 1026))])
+def test_a_segment_may_end_anywhere_in_its_page(constants: int, code: int):
+    """Alignment alone may carry the next segment over the end of a page, and then one page further in memory."""
+    text = (kernel("k", f"\t.fill {code}, 4, 0xbf800000") +
+            f"\t.section .rodata\n\t.globl table\ntable:\n\t.fill {constants}, 1, 7\n" + METADATA)
+    compare_with_clang(text, "gfx950", link(llvm.assemble(text, "gfx950")))
+
+
 def test_constants_relative_to_the_program_counter():
     text = kernel("k", "s_getpc_b64 s[2:3]\ns_add_u32 s2, s2, table@rel32@lo+4\ns_addc_u32 s3, s3, table@rel32@hi+12\n"
                   "s_endpgm") + "\t.section .rodata\n\t.p2align 4\ntable:\n\t.long 1, 2, 3\n" + METADATA

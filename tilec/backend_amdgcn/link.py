@@ -120,10 +120,9 @@ def _place(sections: list[_Section], text: _Section, dynamic: _Section) -> None:
     """Gives file offsets without gaps beyond alignment; each segment starts on a page of its own in memory."""
     offset = address = _HEADER.size + _SEGMENTS * _SEGMENT.size
     for section in sections:
-        offset = _up(offset, section.align)
         if section is text or section is dynamic:   # other rights, another page at the same offset within the page
-            address = _up(address, _PAGE) + offset % _PAGE
-        address = _up(address, section.align)
+            address = _up(address, _PAGE) + address % _PAGE
+        offset, address = _up(offset, section.align), _up(address, section.align)
         section.offset, section.address = offset, address
         offset += len(section.data)
         address += len(section.data)
