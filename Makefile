@@ -21,7 +21,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" --ignore=tests/unit/test_dependencies.py
 
 slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --with-clang
 
 objects: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" --with-clang
