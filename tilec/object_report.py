@@ -74,9 +74,11 @@ def describe(code: CodeObject, kernel: Kernel, conflicts: Mapping[int, float] | 
     body = tuple(i for i in code.instructions if start <= i.address < start + kernel.size)
     allocated = kernel.descriptor.vector_registers
     vgprs = min(allocated, kernel.descriptor.accumulation_offset)
+    machine, waves = target(code.arch), -(-kernel.max_workgroup // target(code.arch).wave_size)
     resources = {
         **inspect_object.registers_used(body), "lds": kernel.lds_bytes, "scratch": kernel.scratch_bytes,
-        "waves_per_simd": target(code.arch).waves_per_simd(vgprs, allocated - vgprs), "code_bytes": kernel.size,
+        "waves_per_simd": machine.occupancy(vgprs, allocated - vgprs, kernel.lds_bytes, waves),
+        "code_bytes": kernel.size,
     }
     arguments = tuple({"name": a.name, "offset": a.offset, "size": a.size, "kind": a.kind} for a in kernel.arguments)
     lines = {i.address: line for i in body if (line := code.line_of(i.address))}

@@ -160,6 +160,14 @@ class Target:
         """Bytes that the hardware reserves for a workgroup that asks for `size`."""
         return _align(size, self.lds_granule)
 
+    def occupancy(self, vgprs: int, agprs: int, lds: int, waves: int) -> int:
+        """Waves that a SIMD holds of workgroups of so many waves and bytes of LDS, which a CU holds whole or not at
+        all; where they do not share out evenly, of the SIMD that holds most."""
+        workgroups = self.simds * self.waves_per_simd(vgprs, agprs) // waves
+        if lds:
+            workgroups = min(workgroups, self.lds_bytes // self.lds_allocation(lds))
+        return -(-workgroups * waves // self.simds)
+
     @cached_property
     def _lds_by_name(self) -> dict[str, LdsInstruction]:
         return {instruction.mnemonic: instruction for instruction in self.lds_instructions}

@@ -78,7 +78,7 @@ def test_disasm_json(copy_object: Path):
     assert kernel["instructions"][2] == {
         "address": 0x150C, "size": 8, "text": "ds_read_b32 v1, v0", "line": "copy.py:4"}
     assert kernel["loops"] == [{
-        "first": 0x150C, "last": 0x151C, "instructions": 4, "waits": [{"address": 0x1514, "lgkmcnt": 0}],
+        "first": 0x150C, "last": 0x151C, "instructions": 4, "aside": 0, "waits": [{"address": 0x1514, "lgkmcnt": 0}],
         "histogram": {"ds_read_b32": 1, "s_waitcnt": 1, "s_sub_u32": 1, "s_cbranch_scc0": 1},
         "conflict_cycles": [{"address": 0x150C, "mnemonic": "ds_read_b32", "cycles": None}]}]
 

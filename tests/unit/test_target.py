@@ -77,6 +77,15 @@ def test_waves_per_simd():
         assert t.waves_per_simd(257) == 0 and t.waves_per_simd(0, 257) == 0
 
 
+@pytest.mark.parametrize("vgprs, lds, waves, expected", [
+    (128, 0, 4, 4), (128, 65536, 4, 2), (152, 32768, 8, 2), (64, 131072, 8, 2), (64, 0, 16, 8), (200, 0, 1, 2),
+    (64, 163840, 1, 1), (512, 0, 8, 0)])
+def test_occupancy(vgprs, lds, waves, expected):
+    """Registers, LDS and whole workgroups each may be what limits: 152 registers leave room for 3 waves on a SIMD, but
+    12 waves are one workgroup of 8."""
+    assert target("gfx950").occupancy(min(vgprs, 256), max(0, vgprs - 256), lds, waves) == expected
+
+
 def test_lds_allocation():
     assert target("gfx942").lds_allocation(1) == 512 and target("gfx950").lds_allocation(1281) == 2560
     assert target("gfx950").lds_allocation(163840) == 163840

@@ -204,7 +204,7 @@ def _finish(scan: Scan, placed: dict[Register, Physical], budget: Budget) -> Pro
         blocks.append(block.replace(instructions=tuple([i for n in range(number, end) for i in rewritten(n)])))
         number = end
     used = {file: max((p.index + p.size for p in physical if p.file == file), default=0) for file in "sva"}
-    waves = budget.target.waves_per_simd(used["v"], used["a"])
+    waves = budget.target.occupancy(used["v"], used["a"], scan.program.lds_bytes, scan.program.waves)
     resources = Resources(used["v"], used["a"], used["s"], scan.program.lds_bytes, 0, waves)
     return scan.program.replace(blocks=tuple(blocks), form="allocated", resources=resources)
 

@@ -328,7 +328,7 @@ def _check_each(program: Program) -> None:
                             where=program.where)
     if any(have < need for have, need in zip((given.vgpr, given.agpr, given.sgpr), (used["v"], used["a"], used["s"]))) \
             or given != Resources(given.vgpr, given.agpr, given.sgpr, program.lds_bytes, 0,
-                                  machine.waves_per_simd(given.vgpr, given.agpr)):
+                                  machine.occupancy(given.vgpr, given.agpr, program.lds_bytes, program.waves)):
         raise InternalError(f"register allocation: {given} does not describe {used}", where=program.where)
 
 
