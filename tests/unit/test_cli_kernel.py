@@ -69,7 +69,8 @@ def test_compile(file: Path, tmp_path: Path):
 def test_compile_json(file: Path, tmp_path: Path):
     result = tilec("compile", f"{file}:total", "--json", "-o", tmp_path)
     value = json.loads(result.stdout)
-    assert set(value) == {"kernel", "arch", "resources", "seconds", "loops", "histogram", "compromises", "assembly", "object"}
+    assert set(value) == {"kernel", "arch", "resources", "seconds", "loops", "histogram", "compromises",
+                          "assembly", "object"}
     assert (value["kernel"], value["arch"]) == ("total", "gfx950")
     assert set(value["resources"]) == {"vgpr", "agpr", "sgpr", "lds", "scratch", "waves_per_simd", "code_bytes"}
     assert value["resources"]["code_bytes"] > 100 and value["resources"]["vgpr"] > 0
