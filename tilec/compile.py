@@ -15,8 +15,9 @@ from typing import Any
 
 from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
 from tilec.backend_amdgcn.assemble import assemble
+from tilec.backend_amdgcn.isa import rows
 from tilec.backend_amdgcn.lower import ROOM, lower
-from tilec.errors import InternalError, OutOfScalars, OverBudget, Unscheduled
+from tilec.errors import InternalError, OutOfScalars, OverBudget, TilecError, Unscheduled
 from tilec.ir import machine, tile
 from tilec.ir.core import Program, remove_dead
 from tilec.ir.schedule import Schedule
@@ -51,7 +52,7 @@ class Options:
 @dataclass(frozen=True)
 class Pass:
     """`run` takes a program in form `needs` to one in form `gives`; `check` proves it, given both. `knob` is the option
-    that this pass alone asks about, beside architecture and schedule."""
+    that no pass before it asks about."""
 
     name: str
     needs: str
@@ -156,39 +157,47 @@ def compile(program: Program, arch: str, schedule: Schedule | None = None, verif
     refused: OverBudget | None = None
     crowded: Compiled | None = None
     because: list[str] = []
-    for options in _attempts(program, target(arch), schedule):
+    for options in _attempts(attempt, Options(target(arch), schedule)):
         try:
             made = attempt.compile(options)
-        except (OverBudget, Unscheduled) as error:
-            because.append(error.what)
+        except InternalError:
+            raise
+        except TilecError as error:
             if isinstance(error, OverBudget):
                 refused = refused or error
-            continue
-        if options.overlap < CLUSTERS or not _moves_between_files(made.machine):
-            return replace(made, compromises=tuple(_compromises(options, *because)))
-        because.append("values would move between VGPRs and AGPRs in a loop")
-        crowded = crowded or made
+            elif not (isinstance(error, Unscheduled) or refused or crowded):
+                raise
+            because.append(error.what)
+        else:
+            if not _moves_between_files(made.machine):
+                return replace(made, compromises=tuple(_compromises(options, *because)))
+            because.append("values would move between VGPRs and AGPRs in a loop")
+            crowded = crowded or made
     if crowded is None:
         assert refused is not None
         raise refused
     return crowded
 
 
-def _attempts(program: Program, target: Target, schedule: Schedule | None) -> Iterator[Options]:
+def _attempts(attempt: _Attempt, most: Options) -> Iterator[Options]:
     """From the most that is in registers and LDS at once to the least: less overlap, dots in slices of k. What a
     schedule spells out stays as it is."""
+    schedule = most.schedule
     if schedule is not None and not schedule.is_named:
-        yield Options(target, schedule)
+        yield most
         return
-    slices = [1]
-    while not (schedule and schedule.pins) and slice_k(program, target, 2 * slices[-1]) is not program:
-        slices.append(2 * slices[-1])
-    loops = [op for op in program.walk() if isinstance(op, tile.For)]
+    loops = [op for op in attempt.program.walk() if isinstance(op, tile.For)]
     dots = any(isinstance(op, tile.Dot) for loop in loops for op in loop.body.walk())
     waves = [(DOTS_AHEAD, CLUSTERS)] if dots and schedule is not None and schedule.name != "simple" else []
     for overlaps in (*waves, (COPIES_AHEAD,), (NOTHING_AHEAD,)):
-        for count in slices:
-            yield from (Options(target, schedule, overlap, count) for overlap in overlaps)
+        slices = 1
+        while True:
+            yield from (replace(most, overlap=overlap, slices=slices) for overlap in overlaps)
+            slices *= 2
+            simple = attempt.stages["simplify"]
+            assert isinstance(simple, Program)
+            if schedule is not None and schedule.pins or slice_k(simple, most.target, slices) is simple:
+                break
 
 
 def _compromises(options: Options, because: str = "no loop has a dot", *_: str) -> Iterator[str]:
@@ -213,12 +222,14 @@ class _Attempt:
         self.seconds: dict[str, float] = {}
 
     def compile(self, options: Options) -> Compiled:
-        for room in ROOM[:-1]:
+        refused: OutOfScalars | None = None
+        for room in ROOM:
             try:
                 return self._compile(replace(options, room=room))
-            except OutOfScalars:
-                continue
-        return self._compile(replace(options, room=ROOM[-1]))
+            except OutOfScalars as error:
+                refused = refused or error
+        assert refused is not None
+        raise refused
 
     def _compile(self, options: Options) -> Compiled:
         kept: dict[str, AnyProgram] = {"traced": self.program}
@@ -268,8 +279,11 @@ class _Attempt:
 
 
 def _moves_between_files(program: machine.Program) -> bool:
-    """Whether a loop moves values between VGPRs and AGPRs: that is what too many registers come to."""
-    return any("accvgpr" in i.op for block in program.blocks if block.depth for i in block.instructions)
+    """Whether a loop with matrix instructions moves values between VGPRs and AGPRs: that is what too many registers
+    come to."""
+    table = rows(program.arch)
+    loops = (block.instructions for block in program.blocks if block.depth)
+    return any("accvgpr" in i.op for body in loops if any(table[i.op].unit == "mfma" for i in body) for i in body)
 
 
 def _verify(step: Pass, before: AnyProgram, after: AnyProgram) -> None:

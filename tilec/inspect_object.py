@@ -43,7 +43,7 @@ class LdsAccess:
 @dataclass(frozen=True)
 class Loop:
     """An innermost loop. `first` and `last` are addresses of instructions, `instructions` counts them as they stand;
-    all else is of these. `aside` counts what belongs to the loop but lies behind it, out of the way: it runs seldom."""
+    all else is of these. `aside` counts what belongs to the loop but lies behind the kernel's end, out of the way."""
 
     first: int
     last: int
@@ -94,9 +94,10 @@ def loops(instructions: Sequence[Instruction], conflicts: Mapping[int, float] = 
     edges = _successors(blocks)
     found = []
     for members in _innermost(set(range(len(blocks))), edges):
-        closing = max(index for index in members if min(members) in edges[index])
-        body = [instruction for index in sorted(members) if index <= closing for instruction in blocks[index]]
-        aside = sum(len(blocks[index]) for index in members if index > closing)
+        behind = range(min(members), len(blocks))
+        end = next((index for index in behind if blocks[index][-1].text.startswith("s_endpgm")), len(blocks))
+        body = [instruction for index in sorted(members) if index < end for instruction in blocks[index]]
+        aside = sum(len(blocks[index]) for index in members if index > end)
         found.append(Loop(body[0].address, body[-1].address, len(body), aside, histogram(body), _waits(body),
                           lds_accesses(body, conflicts)))
     return tuple(sorted(found, key=lambda loop: loop.first))

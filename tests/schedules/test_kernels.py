@@ -96,6 +96,53 @@ def chain(A: tc.Tensor, B: tc.Tensor, D: tc.Tensor, E: tc.Tensor, C: tc.Tensor):
     C.tiles(128, 64)[0, 0] = acc
 
 
+@tc.kernel
+def what_is_carried(A: tc.Tensor, B: tc.Tensor, D: tc.Tensor, C: tc.Tensor, L: tc.Tensor, S: tc.Tensor,
+                    BM: tc.Const = 128):
+    """The sum over every second tile of A B_i^T D_i; of the last of them the scores, their maxima, and its index."""
+    Bt, Dt = B.tiles(64, 64), D.tiles(64, 64)
+    a, acc = A.tiles(BM, 64)[0, 0], tc.zeros(BM, 64)
+    scores, largest, at = tc.zeros(BM, 64), tc.zeros(BM), tc.scalar(0)
+    for j in tc.range(Bt.grid[0] // 2):
+        at = j * 2
+        b, d = Bt[at, 0], Dt[at, 0]
+        scores = tc.dot(a, b.T)
+        largest = scores.max(axis=1)
+        acc = tc.dot(scores.to(tc.bf16), d, acc)
+    C.tiles(BM, 64)[0, 0] = acc
+    S.tiles(BM, 64)[0, 0] = scores
+    L.tiles(BM)[0] = largest + at.to(tc.f32)
+
+
+@tc.kernel
+def crossing(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, L: tc.Tensor, BM: tc.Const = 64, BN: tc.Const = 256):
+    """A B^T, and the maxima of its last term: found across the waves, with barriers of their own."""
+    At, Bt, Ct = A.tiles(BM, 64), B.tiles(BN, 64), C.tiles(BM, BN)
+    m, n = tc.program_id(Ct.grid)
+    acc, largest = tc.zeros(BM, BN), tc.zeros(BM)
+    for k in tc.range(At.grid[1]):
+        a, b = At[m, k], Bt[n, k]
+        part = tc.dot(a, b.T)
+        acc = acc + part
+        largest = part.max(axis=1)
+    Ct[m, n] = acc
+    L.tiles(BM)[m] = largest
+
+
+@tc.kernel
+def used_twice(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, L: tc.Tensor):
+    """A B^T, and the sums of A's rows: a tile that a dot takes and arithmetic too."""
+    At, Bt, Ct = A.tiles(128, 64), B.tiles(128, 64), C.tiles(128, 128)
+    m, n = tc.program_id(Ct.grid)
+    acc, total = tc.zeros(128, 128), tc.zeros(128)
+    for k in tc.range(At.grid[1]):
+        a, b = At[m, k], Bt[n, k]
+        acc = tc.dot(a, b.T, acc)
+        total = total + a.to(tc.f32).sum(axis=1)
+    Ct[m, n] = acc
+    L.tiles(128)[m] = total
+
+
 def operands(**shapes: tuple[int, int]) -> dict[str, np.ndarray]:
     return {name: placed(integers(shape, "bf16", seed), wide_rows) for seed, (name, shape) in enumerate(shapes.items())}
 
@@ -171,6 +218,7 @@ def permutations(count: int, seed: int) -> np.ndarray:
 @per_arch
 def test_dots_that_wait_for_each_other(arch, schedule):
     kernel = chain.compile(SPEC, SPEC, SPEC, SPEC, OUT, arch=arch, schedule=schedule, verify=True)
+    assert kernel.compromises == ()
     for count in range(8):
         arguments = operands(A=(128, 64), B=(64 * count, 64), D=(64 * count, 64), E=(64 * count, 64))
         arguments["B"][:], arguments["D"][:] = permutations(count, 1), permutations(count, 2)
@@ -190,6 +238,45 @@ def test_each_of_them_runs_a_trip_ahead_of_the_next(schedule):
     assert {i.op.results[0].name: i.ahead for i in placed if i.op in ops.dots} == {"x": 2, "y": 1, "acc": 0}
     casts = [i.ahead for i in placed if isinstance(i.op, tile.Cast) and i.op.result.dtype.name == "bf16"]
     assert sorted(casts) == [1, 2]
+
+
+@per_schedule
+@per_arch
+def test_what_is_made_ahead_and_carried(arch, schedule):
+    specs = [SPEC, SPEC, SPEC, OUT, tc.spec("f32", (1024,)), OUT]
+    kernel = what_is_carried.compile(*specs, arch=arch, schedule=schedule, verify=True)
+    assert arch == "gfx942" or kernel.compromises == ()
+    for count in (0, 1, 2, 3, 4, 6, 9, 10):
+        arguments = operands(A=(128, 64), B=(64 * count, 64), D=(64 * count, 64))
+        arguments["B"][:] = permutations(count, 1)
+        a, b, d = (x.astype(np.float64) for x in arguments.values())
+        terms = [(a @ b[64 * i:64 * i + 64].T, d[64 * i:64 * i + 64]) for i in range(0, count - 1, 2)]
+        scores = terms[-1][0] if terms else np.zeros((128, 64))
+        expected = {"C": sum((s @ d for s, d in terms), np.zeros((128, 64))), "S": scores,
+                    "L": scores.max(axis=1) + max(0, 2 * (count // 2) - 2)}
+        empty = {"C": out(128, 64), "L": placed(np.ones(128, np.float32)), "S": out(128, 64)}
+        prove(kernel, arguments | empty, expected, count)
+
+
+@per_schedule
+@per_arch
+def test_a_reduction_across_waves_stays_out_of_clusters(arch, schedule):
+    kernel = crossing.compile(SPEC, SPEC, OUT, tc.spec("f32", (1024,)), arch=arch, schedule=schedule, verify=True)
+    for seed, k in enumerate((0, 64, 192, 320, 100)):
+        arguments = operands(A=(64, k), B=(256, k))
+        a, b = (x.astype(np.float64)[:, (k - 1) // 64 * 64:] for x in arguments.values())
+        expected = {"C": product(arguments["A"], arguments["B"]), "L": (a @ b.T).max(axis=1) if k else np.zeros(64)}
+        prove(kernel, arguments | {"C": out(64, 256), "L": placed(np.ones(64, np.float32))}, expected, seed)
+
+
+@pytest.mark.parametrize("schedule", ["simple", *SCHEDULES])
+@per_arch
+def test_a_tile_for_a_dot_and_for_arithmetic(arch, schedule):
+    kernel = used_twice.compile(SPEC, SPEC, OUT, tc.spec("f32", (1024,)), arch=arch, schedule=schedule, verify=True)
+    for seed, k in enumerate((0, 64, 192, 100)):
+        arguments = operands(A=(128, k), B=(128, k))
+        expected = {"C": product(arguments["A"], arguments["B"]), "L": arguments["A"].astype(np.float64).sum(axis=1)}
+        prove(kernel, arguments | {"C": out(128, 128), "L": placed(np.ones(128, np.float32))}, expected, seed)
 
 
 @per_arch

@@ -366,6 +366,7 @@ class Builder:
 
     def end_aside(self, aside: Branch) -> None:
         """Goes on with what runs in its place; `join` ends that."""
+        assert self._regions[-1].block is self._asides[-1], "a block was opened aside"
         self._regions[-1].block.instructions.append(Instruction("s_branch", (), (Target(aside.end),)))
         self._regions.pop()
         aside.before.instructions += [*aside.compare, Instruction(aside.branch, (), (Target(aside.otherwise),))]

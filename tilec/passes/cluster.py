@@ -66,9 +66,7 @@ def cluster(program: Program, target: Target, schedule: Schedule | None, overlap
     for op in program.walk():
         if isinstance(op, tile.For) and (ops := loop_ops(op, defining)) is not None:
             try:
-                plan = _plan(ops, program, target, schedule, overlap)
-                _Clustered(plan)
-                chosen[op] = plan
+                chosen[op] = _plan(ops, program, target, schedule, overlap)
             except TilecError as error:
                 if not schedule.is_named:
                     raise  # a named schedule serves every loop; this one goes without
@@ -109,13 +107,22 @@ def _plan(ops: LoopOps, program: Program, target: Target, schedule: Schedule, ov
             fix="use fewer buffers or smaller tiles",
         )
     shape = Shape(slots, stagger)
-    if schedule.is_named:
-        plan = cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave
-        clusters = plan(ops, shape, overlap == DOTS_AHEAD)
-    else:
-        clusters = cluster_plans.custom(ops, shape, schedule)
     new = {r: r.like(replace(r.shared_type, slots=slots)) for r in rings}
-    return _Plan(ops, clusters, shape, new)
+    if not schedule.is_named:
+        return _proven(_Plan(ops, cluster_plans.custom(ops, shape, schedule), shape, new))
+    build = cluster_plans.pingpong if schedule.name == "pingpong" else cluster_plans.interleave
+    try:
+        return _proven(_Plan(ops, build(ops, shape, overlap == DOTS_AHEAD), shape, new))
+    except TilecError:
+        if overlap < DOTS_AHEAD:
+            raise
+        return _proven(_Plan(ops, build(ops, shape, False), shape, new))
+
+
+def _proven(plan: _Plan) -> _Plan:
+    """The plan, if it can be carried out."""
+    _Clustered(plan)
+    return plan
 
 
 class _Rewrite:
@@ -207,8 +214,15 @@ class _Clustered:
         order = {
             op: (self._position(op), place) for c in self.clusters for place, op in enumerate(i.op for i in c.items)
         }
+        params = self.ops_.loop.body.params[1:]
         for op, when in order.items():
-            for value in op.operands:
+            for value in _needs(op):
+                if value in params and self.place[op][1]:
+                    raise TilecError(
+                        f"{_named(op)} can't run {self.place[op][1]} trips ahead: it depends on the trip before",
+                        where=self.ops_.loop.where,
+                        fix="run ahead what does not depend on carried values",
+                    )
                 if value in self.maker and order[self.maker[value]] >= when:
                     raise TilecError(
                         f"the clusters run {_named(op)} before {_named(self.maker[value])}, which it needs",
@@ -225,13 +239,14 @@ class _Clustered:
         done: set[Key] = set()
         inside = {r for r, _ in made}
         for number, c in enumerate(self.clusters):
-            uses = [(v, item.ahead) for item in c.items for v in item.op.operands if v in inside]
             for item in c.items:
-                uses_here = [(v, item.ahead) for v in item.op.operands if v in inside]
+                uses_here = [(v, item.ahead) for v in _needs(item.op) if v in inside]
                 needed |= {key for key in uses_here if key not in done}
                 done |= {(r, item.ahead) for r in item.op.results}
             uses = [(a.token, a.rel) for a in self.awaited.get(number, [])] + self._operand_tokens(c)
             needed |= {key for key in uses if key not in done}
+        yields = [(v, 0) for v in self.ops_.loop.body.yields if v in inside]
+        needed |= {key for key in yields if key not in done}
         while True:
             more = {(v, rel + 1) for v, rel in needed if (v, rel + 1) not in made} - needed
             more = {(v, rel) for v, rel in more if rel <= self.place[self.maker[v]][1]}
@@ -243,10 +258,9 @@ class _Clustered:
 
     def _operand_tokens(self, c: Cluster) -> list[Key]:
         """Completions of the reads that a cluster's dots use."""
-        wanted = {v for item in c.items if isinstance(item.op, tile.Dot) for v in item.op.operands}
-        return [
-            (read.results[-1], 0) for read in self.ops_.reads if read.results[0] in wanted and len(read.results) > 1
-        ]
+        tokens = {read.results[0]: read.results[-1] for read in self.ops_.reads if len(read.results) > 1}
+        dots = [item for item in c.items if isinstance(item.op, tile.Dot)]
+        return [(tokens[v], item.ahead) for item in dots for v in item.op.operands if v in tokens]
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -372,7 +386,7 @@ class _Clustered:
         the fills, then the rest."""
         number: dict[Early, int] = {}
         for op, t in early:
-            before = [number.get((maker, t), 0) for v in op.operands if (maker := self.maker.get(v)) is not None]
+            before = [number.get((maker, t), 0) for v in _needs(op) if (maker := self.maker.get(v)) is not None]
             if isinstance(op, tile.SharedRead):
                 before.append(number.get((self._filler(op), t), 0))
             if isinstance(op, (tile.AsyncCopy, tile.SharedWrite)):
@@ -469,6 +483,11 @@ class _Names(Substitution):
 
     def __call__(self, value: Value) -> Value:
         return self.map[value] if value in self.map else self.loop._look(value, self.rel)
+
+
+def _needs(op: Op) -> tuple[Value, ...]:
+    """What an op takes from the trip; copies and loads compute their indices themselves."""
+    return () if isinstance(op, (tile.AsyncCopy, tile.Load)) else op.operands
 
 
 def _named(op: Op) -> str:

@@ -219,6 +219,7 @@ def _place_others(ops: LoopOps, clusters: list[Cluster], leads: Mapping[Op, int]
     count = len(clusters)
     hosts = [i for i, c in enumerate(clusters) if c.kind != "memory"] or [count - 1]
     homes = {item.op: place for place, c in enumerate(clusters) for item in c.items}
+    leads = {**leads, **{item.op: item.ahead for c in clusters for item in c.items}}
     made = {r: op for op in (*homes, *ops.others) for r in op.results}
     homes |= {op: homes[dot] for op, dot in _accumulated_only(ops).items()}
     for op in ops.others:
@@ -277,7 +278,8 @@ def _place_fills(
     for position, cluster in enumerate(clusters):
         for item in cluster.items:
             if isinstance(item.op, tile.SharedRead):
-                last_read[item.op.buffer] = max(position - item.ahead * count, last_read.get(item.op.buffer, -count))
+                read = position - item.ahead * count
+                last_read[item.op.buffer] = max(read, last_read.get(item.op.buffer, read))
     queue = sorted(last_read, key=lambda ring: last_read[ring])
     room = list(budget)
     writes: list[tuple[int, Placed]] = []
@@ -310,9 +312,8 @@ def _place_fills(
 
 def _late_host(hosts: list[int], first: int, trip: int, count: int) -> int:
     """The last memory cluster from `first` on in the trip that starts at `trip`, or the first one after it."""
-    places = [host + start for start in (trip, trip + count, trip + 2 * count) for host in hosts]
-    within = [p for p in places if first <= p < trip + count]
-    return within[-1] if within else next(p for p in places if p >= first)
+    within = [trip + host for host in hosts if trip + host >= first]
+    return within[-1] if within else next(p for p in range(first, first + count) if p % count in hosts)
 
 
 def _free_from(clusters: list[Cluster], read: int, stagger: int) -> int:

@@ -70,12 +70,13 @@ def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
     reads = tuple(op for op in body if isinstance(op, tile.SharedRead) and op.buffer in rings)
     dots = tuple(op for op in body if isinstance(op, tile.Dot))
     taken = {*fills, *writes, *reads, *dots}
-    used = {v for op in body if op not in index and op not in fills for v in op.operands}
+    used = {*loop.body.yields, *(v for op in body if op not in index and op not in fills for v in op.operands)}
     for op in reversed(index):      # what not only copies need is computed once more, with the rest
         if used.intersection(op.results):
             used.update(op.operands)
     rest = tuple(op for op in body if op not in taken and (op not in index or used.intersection(op.results)))
-    if not dots or not reads or any(op.regions or op.effect for op in rest):
+    crossing = any(isinstance(op, tile.Reduce) and op.scratch is not None for op in rest)    # has barriers of its own
+    if not dots or not reads or crossing or any(op.regions or op.effect for op in rest):
         return None
     changing = {*loop.body.params, *(r for op in taken for r in op.results)}
     for op in rest:

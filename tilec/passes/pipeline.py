@@ -58,7 +58,8 @@ def _plan(loop: tile.For) -> _Plan | None:
     computes."""
     counter = loop.body.params[0]
     body = loop.body.ops
-    loads = {op.result: op for op in body if isinstance(op, tile.Load)}
+    wanted_now = {v for op in body if not isinstance(op, tile.SharedWrite) for v in op.operands}
+    loads = {op.result: op for op in body if isinstance(op, tile.Load) and op.result not in wanted_now}
     writes = [op for op in body if isinstance(op, tile.SharedWrite) and op.value in loads]
     direct = [op for op in body if isinstance(op, tile.AsyncCopy)]
     copies = [*direct, *(loads[w.value] for w in writes)]
