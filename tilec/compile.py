@@ -20,10 +20,10 @@ from tilec.backend_amdgcn.lower import ROOM, lower
 from tilec.errors import InternalError, OutOfScalars, OverBudget, TilecError, Unscheduled
 from tilec.ir import machine, tile
 from tilec.ir.core import Program, remove_dead
-from tilec.ir.schedule import Schedule
+from tilec.ir.schedule import Overlap, Schedule
 from tilec.ir.verify import verify
 from tilec.passes.barriers import insert_barriers
-from tilec.passes.cluster import CLUSTERS, COPIES_AHEAD, DOTS_AHEAD, NOTHING_AHEAD, cluster
+from tilec.passes.cluster import cluster
 from tilec.passes.grid_order import order_grid
 from tilec.passes.layouts import assign_layouts
 from tilec.passes.pipeline import pipeline
@@ -39,12 +39,12 @@ AnyProgram = Program | machine.Program
 
 @dataclass(frozen=True)
 class Options:
-    """What passes may ask about: the architecture and the schedule; how much shall overlap (`passes/cluster.py`), into
+    """What passes may ask about: the architecture and the schedule; how much shall overlap, into
     how many slices of k to cut dots, how many SGPRs to spend on what is hoisted out of loops (None: any number)."""
 
     target: Target
     schedule: Schedule | None
-    overlap: int = DOTS_AHEAD
+    overlap: Overlap = Overlap.DOTS
     slices: int = 1
     room: int | None = None
 
@@ -77,7 +77,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("cluster", "laid_out", "laid_out", lambda p, o: cluster(p, o.target, o.schedule, o.overlap),
          knob="overlap"),
     Pass("pipeline", "laid_out", "laid_out",
-         lambda p, o: pipeline(p, o.target) if o.overlap >= COPIES_AHEAD else p),
+         lambda p, o: pipeline(p, o.target) if o.overlap >= Overlap.COPIES else p),
     Pass("place_lds", "laid_out", "laid_out", lambda p, o: place_lds(p, o.target)),
     Pass("barriers", "laid_out", "clustered", lambda p, o: insert_barriers(p)),
     Pass("lower", "clustered", "virtual",
@@ -188,8 +188,8 @@ def _attempts(attempt: _Attempt, most: Options) -> Iterator[Options]:
         return
     loops = [op for op in attempt.program.walk() if isinstance(op, tile.For)]
     dots = any(isinstance(op, tile.Dot) for loop in loops for op in loop.body.walk())
-    waves = [(DOTS_AHEAD, CLUSTERS)] if dots and schedule is not None and schedule.name != "simple" else []
-    for overlaps in (*waves, (COPIES_AHEAD,), (NOTHING_AHEAD,)):
+    waves = [(Overlap.DOTS, Overlap.CLUSTERS)] if dots and schedule is not None and schedule.name != "simple" else []
+    for overlaps in (*waves, (Overlap.COPIES,), (Overlap.NOTHING,)):
         slices = 1
         while True:
             yield from (replace(most, overlap=overlap, slices=slices) for overlap in overlaps)
@@ -202,11 +202,11 @@ def _attempts(attempt: _Attempt, most: Options) -> Iterator[Options]:
 
 def _compromises(options: Options, because: str = "no loop has a dot", *_: str) -> Iterator[str]:
     if options.schedule is not None and options.schedule.is_named and options.schedule.name != "simple":
-        if options.overlap < CLUSTERS:
+        if options.overlap < Overlap.CLUSTERS:
             yield f"schedule {options.schedule.name} serves no loop here: {because}"
-        elif options.overlap == CLUSTERS:
+        elif options.overlap is Overlap.CLUSTERS:
             yield f"no dot runs ahead of those that need it: {because}"
-    if options.overlap == NOTHING_AHEAD:
+    if options.overlap is Overlap.NOTHING:
         yield f"nothing is copied ahead: {because}"
     if options.slices > 1:
         yield f"dots are computed in {options.slices} slices of k: {because}"

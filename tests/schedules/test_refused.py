@@ -140,6 +140,18 @@ the clusters leave no barrier between the write of a and the read of a
   try: move the write of a to an earlier cluster, or the read of a to a later one"""
 
 
+def test_a_sum_ahead_of_the_trip_before():
+    def custom(s):
+        s.ring(a=2, b=2)
+        for ref in (s.a, s.b, s.acc):
+            ref.ahead(1)
+        s.memory(s.a.read, s.b.read, next_copy=2)
+        s.compute(s.acc)
+    assert message(schedules.build(custom, 8, None)) == """\
+the dot of acc can't run 1 trip ahead: it depends on the trip before
+  try: run ahead what does not depend on carried values"""
+
+
 # -- rings
 
 def test_rings_that_do_not_fit():

@@ -15,8 +15,8 @@ from typing import Any
 from tilec.backend_amdgcn import lower_dot, lower_math, lower_mem
 from tilec.backend_amdgcn.builder import Builder
 from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored
-from tilec.backend_amdgcn.interleave import Streams
 from tilec.backend_amdgcn.lowering import Lowering, parallel_copy
+from tilec.backend_amdgcn.spread import OpenCluster
 from tilec.errors import InternalError
 from tilec.ir import machine, tile
 from tilec.ir.abi import argument_slots
@@ -66,13 +66,13 @@ def lower_block(context: Lowering, block: Block) -> None:
 def _cluster_begin(context: Lowering, op: tile.ClusterBegin) -> None:
     if op.priority:
         context.b.emit("s_setprio", [], [op.priority], note=op.name)
-    context.clusters.append((op, Streams(context.b)))
+    context.clusters.append(OpenCluster(op, context.b))
 
 
 def _cluster_end(context: Lowering, op: tile.ClusterEnd) -> None:
-    begin, streams = context.clusters.pop()
-    streams.close()
-    if begin.priority:
+    cluster = context.clusters.pop()
+    cluster.close()
+    if cluster.begin.priority:
         context.b.emit("s_setprio", [], [0])
 
 

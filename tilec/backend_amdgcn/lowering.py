@@ -13,7 +13,7 @@ from typing import Any
 
 from tilec.backend_amdgcn.builder import Builder
 from tilec.backend_amdgcn.fragment import Fragment, Lazy, Stored
-from tilec.backend_amdgcn.interleave import Streams
+from tilec.backend_amdgcn.spread import OpenCluster
 from tilec.backend_amdgcn.tile_pins import dwords, pinned_places
 from tilec.ir import tile
 from tilec.ir.core import Block, Op, Program, SharedType, TensorType, TileType, Value
@@ -73,7 +73,7 @@ class Lowering:
         self.readers: dict[Value, list[tuple[Op | None, Region]]] = {}
         self._home: dict[Value, Region] = {}
         self._maker: dict[Value, Op] = {}
-        self.clusters: list[tuple[tile.ClusterBegin, Streams]] = []  # that are open
+        self.clusters: list[OpenCluster] = []
         self._note_readers(program.body)
         self.written = written_parameters(program)
         self.thread = self.b.pure("v_mov_b32", Physical("v", 0), name="thread")
@@ -320,8 +320,8 @@ def written_parameters(program: Program) -> set[Value]:
 
 
 def _reads_items_once(op: Op | None, value: Value) -> bool:
-    """Whether a reader asks for each item once: elementwise ops, casts, stores and what accumulates on it do;
-    broadcasts and the operands of dots may not."""
+    """Whether a reader asks for each item once: elementwise ops, casts, stores and a dot that takes it as accumulator
+    do; broadcasts, and dots that take it as an operand, may not."""
     if isinstance(op, tile.Dot):
         return value not in (op.a, op.b, *op.scales)
     return isinstance(

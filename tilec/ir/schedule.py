@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from typing import Any
 
 from tilec.errors import TilecError
@@ -18,6 +19,15 @@ ORDERS: dict[str, tuple[str, ...]] = {"rows": (), "grouped": ("window",), "chipl
 """grid order: the numbers it goes by."""
 
 _LARGEST = {"window": 1 << 24, "chunk": 1 << 24, "chiplets": 64}    # chunk * chiplets stays below 2**31
+
+
+class Overlap(IntEnum):
+    """How much of a loop runs beside the rest of it, each step with all before it."""
+
+    NOTHING = 0
+    COPIES = 1      # of the next trip (`passes/pipeline.py`)
+    CLUSTERS = 2    # those of a wave schedule (`passes/cluster.py`)
+    DOTS = 3        # in clusters, a dot that another one waits for runs a trip ahead
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from tilec.backend_amdgcn.builder import Builder
 from tilec.backend_amdgcn.isa import Row
 from tilec.ir.machine import Instruction, Operand, Ref, Register
+from tilec.ir.tile import ClusterBegin
 
 _CYCLES = {"vmem": 4, "lds": 4, "valu": 4, "trans": 16}
 """Issue cycles of a wave's instruction; transcendentals run at a quarter of the rate (AMD, "CDNA3 ISA", 2024; f32)."""
 
 
-class Streams:
+class OpenCluster:
     """A cluster that is being lowered; `close` spreads its instructions (behind its last branch)."""
 
-    def __init__(self, builder: Builder):
-        self.builder, self.block, self.start = builder, builder.block, builder.mark()
+    def __init__(self, begin: ClusterBegin, builder: Builder):
+        self.begin, self.builder = begin, builder
+        self.block, self.start = builder.block, builder.mark()
 
     def close(self) -> None:
         within = self.builder.block is self.block
@@ -38,9 +40,10 @@ def spread(instructions: Sequence[Instruction], rows: Mapping[str, Row]) -> list
     first, last = _bounds(instructions, rows)
     cycles = [_CYCLES.get(rows[i.op].unit, 0) for i in rest]
     slots: list[list[Instruction]] = [[] for _ in range(len(matrix) + 1)]
-    done, place = 0, 0
+    done, place, total = 0, 0, max(1, sum(cycles))
     for number, instruction in enumerate(rest):
-        wanted = done * len(matrix) // max(1, sum(cycles)) - (not cycles[number])
+        early = 0 if cycles[number] else 1
+        wanted = done * len(matrix) // total - early
         place = min(max(place, wanted, first[number]), last[number])
         slots[place].append(instruction)
         done += cycles[number]

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tilec.backend_amdgcn.interleave import spread
 from tilec.backend_amdgcn.isa import rows
+from tilec.backend_amdgcn.spread import spread
 from tilec.ir.machine import Instruction, Ref, Register
 
 
@@ -27,9 +27,9 @@ def dots(count: int) -> list[Instruction]:
 def test_memory_comes_evenly_between_dots():
     address, *data = registers(5)
     reads = [instruction("ds_read_b32", [d], [address]) for d in data]
-    merged = spread([*reads, *(compute := dots(8))], rows("gfx950"))
-    assert [i.op[:4] for i in merged] == ["ds_r", "v_mf", "v_mf"] * 4
-    assert [i for i in merged if i in reads] == reads and [i for i in merged if i in compute] == compute
+    spread_out = spread([*reads, *(compute := dots(8))], rows("gfx950"))
+    assert [i.op[:4] for i in spread_out] == ["ds_r", "v_mf", "v_mf"] * 4
+    assert [i for i in spread_out if i in reads] == reads and [i for i in spread_out if i in compute] == compute
 
 
 def test_what_needs_a_read_stays_behind_it():
@@ -41,8 +41,8 @@ def test_what_needs_a_read_stays_behind_it():
         instruction("buffer_load_dword_lds", [], [address]),
     ]
     for count in (1, 2, 3, 9, 40):
-        merged = spread([*stream, *dots(count)], rows("gfx950"))
-        order = [merged.index(i) for i in stream]
+        spread_out = spread([*stream, *dots(count)], rows("gfx950"))
+        order = [spread_out.index(i) for i in stream]
         assert order[2] > max(order[:2]) and order[4] > order[3]
 
 
@@ -50,8 +50,8 @@ def test_arithmetic_comes_by_its_cycles():
     """A transcendental takes as long as four plain instructions."""
     a, b = registers(2)
     plain, slow = instruction("v_add_f32", [a], [b, b]), instruction("v_exp_f32", [b], [b])
-    merged = spread([*dots(4), *[plain] * 8, *[slow] * 2], rows("gfx950"))
-    assert [i.op[2:5] for i in merged] == ["add"] * 4 + ["mfm"] + ["add"] * 4 + ["mfm", "exp", "mfm", "exp", "mfm"]
+    spread_out = spread([*dots(4), *[plain] * 8, *[slow] * 2], rows("gfx950"))
+    assert [i.op[2:5] for i in spread_out] == ["add"] * 4 + ["mfm"] + ["add"] * 4 + ["mfm", "exp", "mfm", "exp", "mfm"]
 
 
 def test_nothing_passes_what_it_depends_on():
@@ -70,8 +70,8 @@ def test_nothing_passes_what_it_depends_on():
                 part = Ref(whole.register, draw.randrange(4), 1)
                 sources = [Ref(t.register, 0, 1) for t in draw.choices(tiles, k=2)]
                 program.append(instruction("v_add_f32", [part], sources))
-        merged = spread(program, table)
-        place = {id(i): n for n, i in enumerate(merged)}
+        spread_out = spread(program, table)
+        place = {id(i): n for n, i in enumerate(spread_out)}
         assert sorted(place) == sorted(map(id, program))
 
         def names(operands):
@@ -91,5 +91,5 @@ def test_each_copy_follows_its_write_of_m0(count: int):
     address, *places = registers(9)
     stream = [i for place in places for i in (instruction("s_mov_m0", [], [place]),
                                               instruction("buffer_load_dword_lds", [], [address]))]
-    merged = spread([*stream, *dots(count)], rows("gfx950"))
-    assert [i for i in merged if i in stream] == stream
+    spread_out = spread([*stream, *dots(count)], rows("gfx950"))
+    assert [i for i in spread_out if i in stream] == stream
