@@ -148,7 +148,7 @@ def test_a_sum_ahead_of_the_trip_before():
         s.memory(s.a.read, s.b.read, next_copy=2)
         s.compute(s.acc)
     assert message(schedules.build(custom, 8, None)) == """\
-the dot of acc can't run 1 trip ahead: it depends on the trip before
+the dot of acc can't run ahead of the trip: it depends on the one before
   try: run ahead what does not depend on carried values"""
 
 

@@ -107,7 +107,7 @@ class ClusteredLoop:
             for value in _needs(op):
                 if value in params and self.place[op][1]:
                     raise TilecError(
-                        f"{_named(op)} can't run {self.place[op][1]} trips ahead: it depends on the trip before",
+                        f"{_named(op)} can't run ahead of the trip: it depends on the one before",
                         where=self.ops_.loop.where,
                         fix="run ahead what does not depend on carried values",
                     )
