@@ -130,17 +130,30 @@ def crossing(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, L: tc.Tensor, BM: tc.Cons
 
 
 @tc.kernel
-def used_twice(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, L: tc.Tensor):
-    """A B^T, and the sums of A's rows: a tile that a dot takes and arithmetic too."""
-    At, Bt, Ct = A.tiles(128, 64), B.tiles(128, 64), C.tiles(128, 128)
-    m, n = tc.program_id(Ct.grid)
-    acc, total = tc.zeros(128, 128), tc.zeros(128)
-    for k in tc.range(At.grid[1]):
-        a, b = At[m, k], Bt[n, k]
+def also_elsewhere(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, D: tc.Tensor, E: tc.Tensor):
+    """Tiles of B are multiplied as they are, in halves, whole and transposed, and without what is negative in them."""
+    Bt, acc, squares, positive = B.tiles(128, 32), tc.zeros(128, 128), tc.zeros(32, 32), tc.zeros(128, 128)
+    a = A.tiles(128, 32)[0, 0]
+    for k in tc.range(Bt.grid[0]):
+        b = Bt[k, 0]
         acc = tc.dot(a, b.T, acc)
-        total = total + a.to(tc.f32).sum(axis=1)
-    Ct[m, n] = acc
-    L.tiles(128)[m] = total
+        squares = tc.dot(b.T, b, squares)
+        positive = tc.dot(a, tc.maximum(b, 0).T, positive)
+    C.tiles(128, 128)[0, 0] = acc
+    D.tiles(32, 32)[0, 0] = squares
+    E.tiles(128, 128)[0, 0] = positive
+
+
+@tc.kernel
+def largest(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, D: tc.Tensor):
+    """The largest element of each row of A B^T and, as D, A^T A."""
+    At, Bt, top, acc = A.tiles(128, 64), B.tiles(64, 64), tc.full(128, -1e9), tc.zeros(64, 64)
+    for k in tc.range(At.grid[1]):
+        a, b = At[0, k], Bt[0, k]
+        top = tc.maximum(top, tc.dot(a, b.T).max(axis=1))
+        acc = tc.dot(a.T, a, acc)
+    C.tiles(128)[0] = top
+    D.tiles(64, 64)[0, 0] = acc
 
 
 def operands(**shapes: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -208,6 +221,32 @@ def test_a_loop_within_a_loop(arch, schedule):
         prove(kernel, arguments | {"C": out(128, 128), "times": times}, {"C": expected}, seed)
 
 
+@per_schedule
+@per_arch
+def test_tiles_that_are_wanted_elsewhere_too(arch, schedule):
+    kernel = also_elsewhere.compile(SPEC, SPEC, OUT, OUT, OUT, arch=arch, schedule=schedule, verify=True)
+    for seed, rows in enumerate((0, 128, 200, 512)):
+        arguments = operands(A=(128, 32), B=(rows, 32))
+        a, b = (x.astype(np.float64) for x in arguments.values())
+        parts = np.split(np.concatenate([b, np.zeros((-rows % 128, 32))]), -(-rows // 128)) if rows else ()
+        expected = {"C": sum((a @ p.T for p in parts), np.zeros((128, 128))), "D": b.T @ b,
+                    "E": sum((a @ np.maximum(p, 0).T for p in parts), np.zeros((128, 128)))}
+        prove(kernel, arguments | {"C": out(128, 128), "D": out(32, 32), "E": out(128, 128)}, expected, seed)
+
+
+@per_arch
+def test_a_reduction_across_waves_has_barriers_of_its_own(arch):
+    specs = SPEC, SPEC, tc.spec("f32", (128,)), OUT
+    kernel = largest.compile(*specs, arch=arch, schedule="pingpong(mfma=32)", verify=True)
+    assert any(isinstance(op, tile.Reduce) and op.scratch for op in kernel.stages["layouts"].walk())
+    for seed, count in enumerate((0, 1, 2, 5)):
+        arguments = operands(A=(128, 64 * count), B=(64, 64 * count))
+        a, b = (x.astype(np.float64).reshape(len(x), count, 64) for x in arguments.values())
+        products = np.einsum("mtk,ntk->mtn", a, b).max(axis=(1, 2), initial=-1e9)
+        results = {"C": placed(np.zeros(128, np.float32)), "D": out(64, 64)}
+        prove(kernel, arguments | results, {"C": products, "D": np.einsum("mti,mtj->ij", a, a)}, seed)
+
+
 def permutations(count: int, seed: int) -> np.ndarray:
     """So many 64 x 64 permutations, one below the other."""
     draw = np.random.default_rng(seed)
@@ -267,16 +306,6 @@ def test_a_reduction_across_waves_stays_out_of_clusters(arch, schedule):
         a, b = (x.astype(np.float64)[:, (k - 1) // 64 * 64:] for x in arguments.values())
         expected = {"C": product(arguments["A"], arguments["B"]), "L": (a @ b.T).max(axis=1) if k else np.zeros(64)}
         prove(kernel, arguments | {"C": out(64, 256), "L": placed(np.ones(64, np.float32))}, expected, seed)
-
-
-@pytest.mark.parametrize("schedule", ["simple", *SCHEDULES])
-@per_arch
-def test_a_tile_for_a_dot_and_for_arithmetic(arch, schedule):
-    kernel = used_twice.compile(SPEC, SPEC, OUT, tc.spec("f32", (1024,)), arch=arch, schedule=schedule, verify=True)
-    for seed, k in enumerate((0, 64, 192, 100)):
-        arguments = operands(A=(128, k), B=(128, k))
-        expected = {"C": product(arguments["A"], arguments["B"]), "L": arguments["A"].astype(np.float64).sum(axis=1)}
-        prove(kernel, arguments | {"C": out(128, 128), "L": placed(np.ones(128, np.float32))}, expected, seed)
 
 
 @per_arch

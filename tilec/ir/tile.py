@@ -21,6 +21,7 @@ from tilec.ir.core import (
     operand,
     region,
     register,
+    used_outside,
 )
 from tilec.ir.layout import Layout
 
@@ -422,3 +423,15 @@ class Require(Op):
 
 
 LAID_OUT_ONLY = (ConvertLayout, Alloc, SharedWrite, SharedRead, AsyncCopy, Barrier, Await, ClusterBegin, ClusterEnd)
+
+
+def loads_to_lds(body: Block) -> dict[Value, Load]:
+    """The loads of a block, by result, that are for one write to LDS and nothing else: they may run trips ahead of the
+    rest."""
+    written, elsewhere = set[Value](), set(body.yields)
+    for op in body.ops:
+        for value in used_outside(op):
+            if value in written or not isinstance(op, SharedWrite):
+                elsewhere.add(value)
+            written.add(value)
+    return {op.result: op for op in body.ops if isinstance(op, Load) and op.result not in elsewhere}

@@ -42,11 +42,11 @@ class LoopOps:
 
 def loop_ops(loop: tile.For, defining: dict[Value, Op]) -> LoopOps | None:
     """The loop's ops by kind; None where it fills no ring, or a fill depends on what the trip computes, or its step is
-    not 1."""
+    not 1, or an op accesses memory beside the rings."""
     body, counter = loop.body.ops, loop.body.params[0]
     step = defining.get(loop.step)
     copies = tuple(op for op in body if isinstance(op, tile.AsyncCopy))
-    results = {op.results[0]: op for op in body if isinstance(op, tile.Load)}
+    results = tile.loads_to_lds(loop.body)
     writes = tuple(op for op in body if isinstance(op, tile.SharedWrite) and op.value in results)
     loads = tuple(results[w.value] for w in writes)
     if not (copies or loads) or (copies and loads) or not isinstance(step, tile.Constant) or step.value != 1:

@@ -58,8 +58,7 @@ def _plan(loop: tile.For) -> _Plan | None:
     computes."""
     counter = loop.body.params[0]
     body = loop.body.ops
-    wanted_now = {v for op in body if not isinstance(op, tile.SharedWrite) for v in op.operands}
-    loads = {op.result: op for op in body if isinstance(op, tile.Load) and op.result not in wanted_now}
+    loads = tile.loads_to_lds(loop.body)
     writes = [op for op in body if isinstance(op, tile.SharedWrite) and op.value in loads]
     direct = [op for op in body if isinstance(op, tile.AsyncCopy)]
     copies = [*direct, *(loads[w.value] for w in writes)]

@@ -80,7 +80,7 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
 
     def need(value: Value, parts: Counts, op: Op) -> None:
         nonlocal changed
-        if not isinstance(value.type, TileType) or not any(p > 1 for p in parts):
+        if not isinstance(value.type, TileType) or value not in counts and not any(p > 1 for p in parts):
             return
         if counts.get(value, parts) != parts or any(size % p for size, p in zip(value.shape, parts)):
             raise TilecError(
@@ -105,8 +105,8 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
         changed = False
         for op in program.walk():
             match op:
-                case tile.Dot():
-                    m, n = counts.get(op.result) or counts.get(op.accumulator) or (1, 1)
+                case tile.Dot() if op.result in counts or op.accumulator in counts:
+                    m, n = counts.get(op.result) or counts[op.accumulator]
                     for value, parts in ((op.result, (m, n)), (op.accumulator, (m, n)), (op.a, (m, 1)), (op.b, (1, n))):
                         need(value, parts, op)
                 case tile.Elementwise() | tile.Cast():
@@ -134,7 +134,7 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
                     if op.result in counts:
                         parts = counts[op.result]
                         need(op.source, parts[: op.axis] + parts[op.axis + 1 :], op)
-                case tile.Load() | tile.Store() | tile.Constant() | tile.Iota():
+                case tile.Load() | tile.Store() | tile.Constant() | tile.Iota() | tile.Dot():
                     pass
                 case _:
                     for value in (*op.operands, *op.results):
@@ -144,6 +144,10 @@ def _spread(program: Program, wanted: dict[tile.Dot, Counts]) -> dict[Value, Cou
                                 where=op.where,
                                 fix="leave the split out of the schedule",
                             )
+    for op in program.walk():       # whose result is whole takes whole tiles
+        if isinstance(op, (tile.Dot, tile.Broadcast, tile.ExpandDims)) and op.result not in counts:
+            for value in op.operands:
+                need(value, (1,) * len(getattr(value.type, "shape", ())), op)
     return counts
 
 
