@@ -313,6 +313,40 @@ def test_what_is_seldom_wanted(bm, bn, dtype, largest, arch):
     check(seldom, arguments, arch, {"Y": y.astype(x.dtype), "Z": z.astype(x.dtype)}, BM=bm, BN=bn)
 
 
+@tc.kernel(waves=1)
+def seldom_on_one_wave(X: tc.Tensor, Y: tc.Tensor):
+    x = X.tiles(64, 64)[0, 0]
+    Y.tiles(64, 64)[0, 0] = tc.where(x > 2, x * 2, x, rare=True)
+
+
+def test_a_rare_choice_of_more_items_than_sgprs(arch):
+    x = integers((64, 64), "f32", 1)
+    check(seldom_on_one_wave, {"X": placed(x), "Y": placed(x * 0)}, arch, {"Y": np.where(x > 2, x * 2, x)})
+
+
+@tc.kernel(waves=4)
+def around_a_branch(X: tc.Tensor, Z: tc.Tensor, Y: tc.Tensor, n: tc.i32):
+    """Masks, and a tile that is chosen, from outside of a branch: wanted in it and after it."""
+    x, z = X.tiles(16, 64)[0, 0], Z.tiles(16, 64)[0, 0]
+    both, high, y = x & z, (tc.iota(16) > n)[:, None], +z.to(tc.f32)
+    with tc.when(n > 2):
+        y = tc.where(both, y + 1, tc.where(high, y * 4, y, rare=True), rare=True)
+    again = tc.where(high, y + 2, y, rare=True)
+    Y.tiles(16, 64)[0, 0] = tc.where(x, tc.where(both, again + 1, again, rare=True), 7)
+
+
+@pytest.mark.parametrize("n", [1, 5, 20])
+def test_masks_from_outside_of_a_branch(n, arch):
+    x, z = (integers((16, 64), "bool", seed) for seed in (1, 2))
+    high, y = (np.arange(16) > n)[:, None], z.astype(np.float32)
+    if n > 2:
+        y = np.where(x & z, y + 1, np.where(high, y * 4, y))
+    again = np.where(high, y + 2, y)
+    expected = np.where(x, np.where(x & z, again + 1, again), 7)
+    arguments = {"X": placed(x), "Z": placed(z), "Y": placed(np.zeros((16, 64), np.float32)), "n": n}
+    check(around_a_branch, arguments, arch, {"Y": expected})
+
+
 @tc.kernel(waves=4)
 def scaled_rows(X: tc.Tensor, F: tc.Tensor, Y: tc.Tensor):
     x, f = X.tiles(64, 64)[0, 0], F.tiles(64)[0]

@@ -168,6 +168,10 @@ def _if(context: Lowering, op: tile.If) -> None:
         _bind_carried(context, result, group)
 
 
+MASKS_KEPT = 16
+"""What a rare choice asks for first, each in two SGPRs; of more items they are computed again where they choose."""
+
+
 def _elementwise(context: Lowering, op: tile.Elementwise) -> None:
     if op.rare:
         _rarely(context, op)
@@ -180,13 +184,20 @@ def _rarely(context: Lowering, op: tile.Elementwise) -> None:
     b = context.b
     condition, yes, no = op.arguments
     source, repeats = context.source_of(condition)
+    bound_here = [source, no, *(result for repeat in repeats for result in repeat.results)]
+    elsewhere = {v: context.values[v] for v in bound_here if not context.same_region(v, op.result)}
     flags = context.fragment(source)
-    masks = [flags.value(i) for i in range(flags.items)]
-    context.values[source] = Lazy(b, source.tile_type, masks.__getitem__)
-    for repeat in repeats:
-        RULES[type(repeat)](context, repeat)
+    if flags.items <= MASKS_KEPT:
+        kept = [flags.value(i) for i in range(flags.items)]
+        flags = context.values[source] = Lazy(b, source.tile_type, kept.__getitem__)
+        for repeat in repeats:
+            RULES[type(repeat)](context, repeat)
+    else:
+        context.settle_for(op, condition)
+        flags = context.fragment(source)
     context.settle_for(op, yes)
     context.values[no] = context.fragment(no).stored()
+    masks = (flags.value(i) for i in range(flags.items))
     held = reduce(lambda one, other: b.value("s_or_b64", one, other, kind="s", size=2), masks)
     registers = _carried_registers(context, op.result)
     aside = b.begin_aside([Instruction("s_cmp_lg_u64", (), (held, Immediate(0)))])
@@ -195,6 +206,7 @@ def _rarely(context: Lowering, op: tile.Elementwise) -> None:
     b.end_aside(aside)
     _assign(context, [registers], (no,))
     b.join(aside)
+    context.values.update(elsewhere)    # what this block has computed is not there for others
     _bind_carried(context, op.result, registers)
 
 

@@ -154,26 +154,51 @@ class Lowering:
     def settle(self, value: Value) -> None:
         """What computes its dwords once, when first asked for, does so now if another region asks: an inner block may
         not run, and a cluster does its own work."""
-        fragment = self.values.get(value)
-        if (
-            isinstance(fragment, Fragment)
-            and not isinstance(fragment, Lazy)
-            and any(region != self._home[value] for _, region in self.readers.get(value, []))
-        ):
-            self.values[value] = fragment.stored()
+        if not any(region != self._home[value] for _, region in self.readers.get(value, [])):
+            return
+        asked = {value}
+        for source in self._behind(value):
+            if source in asked:
+                self._settled(source, asked)
 
     def settle_for(self, op: Op, value: Value) -> None:
         """The same for what an op asks of `value` in a block that may not run, where others ask for it too."""
-        within, work = {op}, [value]
+        within, asked = {op}, {value}
+        for source in self._behind(value):
+            if source in asked and all(reader in within for reader, _ in self.readers[source]):
+                within.add(self._maker[source])
+                asked.update(self._maker[source].operands)
+            elif source in asked:
+                self._settled(source, asked)
+
+    def _settled(self, value: Value, asked: set[Value]) -> None:
+        """Computes now what remembers its dwords; what does not will ask again for what its op takes."""
+        fragment = self.values[value]
+        if isinstance(fragment, Lazy):
+            asked.update(self._maker[value].operands)
+        elif isinstance(fragment, Fragment):
+            self.values[value] = fragment.stored()
+
+    def _behind(self, value: Value) -> list[Value]:
+        """The tile and those of its region that it is still to be computed from, each before what it needs."""
+        order: list[Value] = []
+        seen: set[Value] = set()
+        work = [(value, False)]
         while work:
-            maker = self._maker.get(value := work.pop())
-            if maker is not None and self._home[value] == self._home[op.results[0]]:
-                fragment, readers = self.values.get(value), self.readers[value]
-                if isinstance(fragment, Fragment) and any(reader not in within for reader, _ in readers):
-                    if not isinstance(fragment, Lazy):
-                        self.values[value] = fragment.stored()
-                within.add(maker)
-                work += [v for v in maker.operands if isinstance(v.type, TileType)]
+            source, done = work.pop()
+            if done:
+                order.append(source)
+            elif source not in seen and self.same_region(source, value) and not self._is_stored(source):
+                seen.add(source)
+                work += [(source, True), *((v, False) for v in self._maker[source].operands)]
+        return order[::-1]
+
+    def _is_stored(self, value: Value) -> bool:
+        return not isinstance(fragment := self.values.get(value), Fragment) or type(fragment) is Stored
+
+    def same_region(self, one: Value, other: Value) -> bool:
+        """Whether the ops that make two values run one if and only if the other does, in one cluster."""
+        return one in self._home and self._home[one] == self._home.get(other)
 
     def is_zero(self, value: Value) -> bool:
         maker = self._maker.get(value)
