@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilec as tc
+from kernels.gemm import gemm
 from tests.schedules.cases import ARCHITECTURES
 from tests.support.numbers import integers
 from tests.support.placing import placed, wide_rows
@@ -312,3 +313,12 @@ def test_a_reduction_across_waves_stays_out_of_clusters(arch, schedule):
 def test_each_loop_is_staggered_by_itself(arch):
     kernel = two_loops.compile(SPEC, SPEC, SPEC, SPEC, OUT, arch=arch, schedule="pingpong")
     assert len(list(clustercheck.trips(kernel.stages["barriers"].body))) == 2
+
+
+@pytest.mark.parametrize("option, parts", [("", 4), ("(mfma=32)", 1)])
+def test_halves_leave_every_wave_an_instruction(option, parts):
+    """Of 128 x 64 a quarter is 8 results of 16 x 16 for 8 waves, but 2 of 32 x 32, which waves would compute again."""
+    kernel = gemm.compile(SPEC, SPEC, OUT, arch="gfx950", schedule=f"pingpong{option}", BM=128, BN=64, BK=64)
+    dots = [op for loop in kernel.stages["split"].walk() if isinstance(loop, tile.For)
+            for op in loop.body.ops if isinstance(op, tile.Dot)]
+    assert len(dots) == parts

@@ -7,6 +7,7 @@ checked  interpreter before == after
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 
@@ -44,7 +45,8 @@ def dot_splits(program: Program, schedule: Schedule | None) -> dict[tile.Dot, Co
         op for loop in program.walk() if isinstance(loop, tile.For) for op in loop.body.ops if isinstance(op, tile.Dot)
     ]
     if schedule.is_named:
-        return {dot: (2, 2) for dot in dots if min(dot.result.shape) >= 64}
+        least = 4 * program.waves * max(16, schedule.option("mfma", 0)) ** 2     # one instruction of a part a wave
+        return {dot: (2, 2) for dot in dots if min(dot.result.shape) >= 64 and math.prod(dot.result.shape) >= least}
     found: dict[tile.Dot, Counts] = {}
     by_tile = {s.tile: dict(zip(s.axes, s.counts)) for s in schedule.splits}
     for dot in dots:
