@@ -16,7 +16,7 @@ from typing import Any
 from tilec.backend_amdgcn import clustercheck, emit, hazardcheck, hazards, regalloc, regcheck, waitcheck, waits
 from tilec.backend_amdgcn.assemble import assemble
 from tilec.backend_amdgcn.isa import rows
-from tilec.backend_amdgcn.lower import ROOM, lower
+from tilec.backend_amdgcn.lower import HOISTED_SGPRS, lower
 from tilec.errors import InternalError, OutOfScalars, OverBudget, TilecError, Unscheduled
 from tilec.ir import machine, tile
 from tilec.ir.core import Program, remove_dead
@@ -223,7 +223,7 @@ class _Attempt:
 
     def compile(self, options: Options) -> Compiled:
         refused: OutOfScalars | None = None
-        for room in ROOM:
+        for room in HOISTED_SGPRS:
             try:
                 return self._compile(replace(options, room=room))
             except OutOfScalars as error:

@@ -79,13 +79,13 @@ def test_more_objects_do_what_the_interpreter_says(first, arch):
                                         pytest.param(3018, "gfx950", marks=pytest.mark.slow)])
 def test_less_is_hoisted_where_sgprs_run_out(seed, arch, monkeypatch):
     assert check(seed, arch, options(seed)) == ""
-    monkeypatch.setattr(sys.modules["tilec.compile"], "ROOM", (None,))
+    monkeypatch.setattr(sys.modules["tilec.compile"], "HOISTED_SGPRS", (None,))
     assert check(seed, arch, options(seed)) == "SGPRs at once"
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_objects_without_hoisted_scalars(arch, monkeypatch):
-    monkeypatch.setattr(sys.modules["tilec.compile"], "ROOM", (0,))
+    monkeypatch.setattr(sys.modules["tilec.compile"], "HOISTED_SGPRS", (0,))
     assert not any(check(seed, arch) for seed in range(30, 36))
 
 

@@ -27,13 +27,13 @@ from tilec.ir.schedule import Pin
 Rule = Callable[[Lowering, Any], None]     # of one class of ops
 
 
-ROOM = (None, 32, 0)
+HOISTED_SGPRS = (None, 32, 0)
 """SGPRs for scalars that are hoisted out of a loop: without bound, and what to try in turn where SGPRs run out so."""
 
 
 def lower(program: Program, arch: str, pins: Sequence[Pin] = (), room: int | None = None) -> machine.Program:
     """The machine program of a tile program, its tiles where the schedule pins them. Raises TilecError for what the
-    architecture can't do and for pins that fit no tile. `room` is one of ROOM."""
+    architecture can't do and for pins that fit no tile. `room` is one of HOISTED_SGPRS."""
     context = Lowering(program, arch, pins, room)
     lower_mem.bind_parameters(context)
     lower_block(context, program.body)

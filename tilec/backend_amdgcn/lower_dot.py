@@ -20,7 +20,7 @@ from tilec.ir.core import Op, Value
 from tilec.ir.layout import Layout
 from tilec.ir.machine import Immediate, Operand, Ref, registers
 
-_AHEAD = 32
+_COLUMN_REGISTERS = 32
 """Registers of column operands that are read while as many are multiplied, where each is used once."""
 
 
@@ -42,9 +42,12 @@ def _dot(context: Lowering, op: tile.Dot) -> None:
 
     chunk = max(left.steps_per_read, right.steps_per_read)
     row_list, column_list = list(left.places), list(right.places)
-    at_once = max(1, _AHEAD // (b_dwords * chunk)) if len(row_list) == 1 else len(column_list)
+    at_once = len(column_list)
     if len(row_list) == 1 and isinstance(right.fragment, Stored) and context.is_zero(op.accumulator):
+        # Two steps of one sum, then of the next: by then operands of the first have left as many registers.
         chunk, at_once = 2 * chunk, 1
+    elif len(row_list) == 1:
+        at_once = max(1, _COLUMN_REGISTERS // (b_dwords * chunk))
     chunks = [range(start, min(start + chunk, left.steps)) for start in range(0, left.steps, chunk)]
     groups = [column_list[start:start + at_once] for start in range(0, len(column_list), at_once)]
     stages = [(steps, group) for steps in chunks for group in groups]
