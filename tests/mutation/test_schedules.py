@@ -60,11 +60,12 @@ def test_all_mutants_are_noticed(arch, schedule, size):
 
 # -- attention
 
-@pytest.mark.parametrize("schedule, depth, causal", [
-    ("simple", 64, True), ("simple", 128, False), ("pingpong(mfma=32)", 64, True)])
+@pytest.mark.parametrize("schedule, depth, causal, lazy", [
+    ("simple", 64, True, 0), ("simple", 128, False, 0), ("pingpong(mfma=32)", 64, True, 0),
+    ("pingpong(mfma=32)", 64, True, 8)])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_a_slice_of_attentions_mutants_is_noticed(arch, schedule, depth, causal):   # BL-01, BL-02, BL-07
-    attention = attention_launch(arch, depth, causal, schedule)
+def test_a_slice_of_attentions_mutants_is_noticed(arch, schedule, depth, causal, lazy):     # BL-01, BL-02, BL-07
+    attention = attention_launch(arch, depth, causal, schedule, lazy)
     some = drawn(attention.kernel, 3)
     assert {mutant.kind for mutant in some} >= OF_ANY_SCHEDULE
     assert faulty(some, attention) == []
@@ -77,4 +78,12 @@ def test_a_slice_of_attentions_mutants_is_noticed(arch, schedule, depth, causal)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_all_mutants_of_attention_are_noticed(arch, schedule, depth, causal):
     attention = attention_launch(arch, depth, causal, schedule)
+    assert faulty(mutants(attention.kernel.machine), attention) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_all_mutants_of_lazy_attention_are_noticed(arch, causal):
+    attention = attention_launch(arch, 64, causal, "pingpong(mfma=32)", lazy=8)
     assert faulty(mutants(attention.kernel.machine), attention) == []

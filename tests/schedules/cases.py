@@ -66,7 +66,7 @@ def launch(schedule: str, arch: str, tile: int = 128) -> Launch:
 
 
 @cache
-def attention_launch(arch: str, depth: int, causal: bool, schedule: str = "simple") -> Launch:
+def attention_launch(arch: str, depth: int, causal: bool, schedule: str = "simple", lazy: float = 0) -> Launch:
     """Rows for one workgroup and a part (simple) or a part of one; five whole tiles of keys and a partial one, not all
     of which the causal mask lets each row see."""
     def arguments() -> dict[str, Any]:
@@ -77,5 +77,5 @@ def attention_launch(arch: str, depth: int, causal: bool, schedule: str = "simpl
         return {**tensors, "O": placed(o, wide_rows), "LSE": placed(lse), "scale": depth**-0.5}
 
     rows = 128 if schedule == "simple" else 256
-    return Launch(attention.compile(**arguments(), arch=arch, schedule=schedule, causal=causal, D=depth, BM=rows,
-                                    verify=True), arguments)
+    return Launch(attention.compile(**arguments(), arch=arch, schedule=schedule, causal=causal, lazy=lazy, D=depth,
+                                    BM=rows, verify=True), arguments)

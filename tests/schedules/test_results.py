@@ -136,6 +136,18 @@ def test_many_seeds_and_landings_of_attention(arch, schedule, depth, causal):
     same_under(attention_launch(arch, depth, causal, schedule), range(50))
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_seeds_and_landings_of_lazy_attention(arch):
+    same_under(attention_launch(arch, 64, True, "pingpong(mfma=32)", lazy=8), range(2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_many_seeds_and_landings_of_lazy_attention(arch, causal):
+    same_under(attention_launch(arch, 64, causal, "pingpong(mfma=32)", lazy=8), range(50))
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_no_pass_changes_what_the_interpreter_gives(arch, schedule):

@@ -77,6 +77,7 @@ class _Generator:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.coin = random.Random(self.seed)        # for hints, which change no program
         self.kinds = [k for k in KINDS if k not in self.options.without]
         self.kinds += ["map"] * (4 if "map" in self.kinds else 0)
         self.maps = [m for m in MAP_NAMES if m not in self.options.without]
@@ -126,8 +127,9 @@ class _Generator:
 
     def apply(self, function: str, *arguments: Known, low: int, high: int, dtype: DType | None = None) -> Known:
         last = arguments[-1]
+        rare = function == "where" and bool(last.shape) and self.coin.random() < 0.5
         return self.emit(tile.Elementwise, tuple(a.value for a in arguments), function, dtype=dtype or last.dtype,
-                         shape=last.shape, low=low, high=high)
+                         shape=last.shape, low=low, high=high, rare=rare)
 
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
         rank = rank or self.random.choice((1, 2, 2))
