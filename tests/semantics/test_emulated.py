@@ -75,8 +75,7 @@ def test_more_objects_do_what_the_interpreter_says(first, arch):
     assert refused[""] >= 70, refused
 
 
-@pytest.mark.parametrize("seed, arch", [(105, "gfx942"), (105, "gfx950"),
-                                        pytest.param(3018, "gfx950", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed, arch", [(105, "gfx942"), (105, "gfx950")])
 def test_less_is_hoisted_where_sgprs_run_out(seed, arch, monkeypatch):
     assert check(seed, arch, options(seed)) == ""
     monkeypatch.setattr(sys.modules["tilec.compile"], "HOISTED_SGPRS", (None,))
