@@ -116,21 +116,6 @@ def what_is_carried(A: tc.Tensor, B: tc.Tensor, D: tc.Tensor, C: tc.Tensor, L: t
 
 
 @tc.kernel
-def crossing(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, L: tc.Tensor, BM: tc.Const = 64, BN: tc.Const = 256):
-    """A B^T, and the maxima of its last term: found across the waves, with barriers of their own."""
-    At, Bt, Ct = A.tiles(BM, 64), B.tiles(BN, 64), C.tiles(BM, BN)
-    m, n = tc.program_id(Ct.grid)
-    acc, largest = tc.zeros(BM, BN), tc.zeros(BM)
-    for k in tc.range(At.grid[1]):
-        a, b = At[m, k], Bt[n, k]
-        part = tc.dot(a, b.T)
-        acc = acc + part
-        largest = part.max(axis=1)
-    Ct[m, n] = acc
-    L.tiles(BM)[m] = largest
-
-
-@tc.kernel
 def also_elsewhere(A: tc.Tensor, B: tc.Tensor, C: tc.Tensor, D: tc.Tensor, E: tc.Tensor):
     """Tiles of B are multiplied as they are, in halves, whole and transposed, and without what is negative in them."""
     Bt, acc, squares, positive = B.tiles(128, 32), tc.zeros(128, 128), tc.zeros(32, 32), tc.zeros(128, 128)
@@ -296,17 +281,6 @@ def test_what_is_made_ahead_and_carried(arch, schedule):
                     "L": scores.max(axis=1) + max(0, 2 * (count // 2) - 2)}
         empty = {"C": out(128, 64), "L": placed(np.ones(128, np.float32)), "S": out(128, 64)}
         prove(kernel, arguments | empty, expected, count)
-
-
-@per_schedule
-@per_arch
-def test_a_reduction_across_waves_stays_out_of_clusters(arch, schedule):
-    kernel = crossing.compile(SPEC, SPEC, OUT, tc.spec("f32", (1024,)), arch=arch, schedule=schedule, verify=True)
-    for seed, k in enumerate((0, 64, 192, 320, 100)):
-        arguments = operands(A=(64, k), B=(256, k))
-        a, b = (x.astype(np.float64)[:, (k - 1) // 64 * 64:] for x in arguments.values())
-        expected = {"C": product(arguments["A"], arguments["B"]), "L": (a @ b.T).max(axis=1) if k else np.zeros(64)}
-        prove(kernel, arguments | {"C": out(64, 256), "L": placed(np.ones(64, np.float32))}, expected, seed)
 
 
 @per_arch
