@@ -16,7 +16,8 @@ from tilec.ir.machine import Instruction, Operand, Ref, Register
 from tilec.ir.tile import ClusterBegin
 
 _CYCLES = {"vmem": 4, "lds": 4, "valu": 4, "trans": 16}
-"""Issue cycles of a wave's instruction; transcendentals run at a quarter of the rate (AMD, "CDNA3 ISA", 2024; f32)."""
+"""Issue cycles of a wave's instruction, from LLVM's scheduling model of gfx942 and gfx950. AMD claims twice the rate of
+transcendentals for gfx950, which LLVM does not follow; nothing but the spacing depends on it."""
 
 
 class OpenCluster:
