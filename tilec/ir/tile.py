@@ -391,8 +391,8 @@ class Await(Op):
 @register
 @dataclass(frozen=True, eq=False)
 class ClusterBegin(Op):
-    """Ops from here to the ClusterEnd belong together. `kind` memory or compute: in this order; mixed: the memory
-    accesses spread evenly between the dots. `priority`: of the wave inside (s_setprio)."""
+    """Ops from here to the ClusterEnd belong together: what stands beside dots is spread between them by the backend.
+    `kind`: memory, compute, or mixed (both). `priority`: of the wave inside (s_setprio)."""
 
     mnemonic: ClassVar[str] = "cluster_begin"
     effect: ClassVar[Effect] = Effect.BARRIER

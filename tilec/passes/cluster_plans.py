@@ -29,7 +29,7 @@ class Placed:
 
 @dataclass(eq=False)
 class Cluster:
-    """Ops in order. `barrier`: all waves meet at its end. `kind` mixed: memory accesses are spread between the dots."""
+    """Ops in order. `kind` memory, compute, or mixed (both). `barrier`: all waves meet at its end."""
 
     kind: str
     name: str
